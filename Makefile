@@ -431,12 +431,23 @@ PEERS_PYTHON = $(or $(PYTHON),$(wildcard $(B)/peers/bin/python),/usr/bin/python3
 BENCHES := $(patsubst tests/bench/bench_%.mk,%,$(wildcard tests/bench/bench_*.mk))
 include $(wildcard tests/bench/bench_*.mk)
 
-bench:
-	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
+# All is compiled before anything is measured, and no line of an earlier run is left. One that fails
+# does not keep the others from running. BENCHES="queue loader" takes only these.
+BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(filter-out %/bench_scale.c,\
+                    $(wildcard tests/bench/bench_*.c))) $(B)/bench/bench_queue \
+                  $(B)/bench/bench_peer_libtorch
+bench: $(BENCH_PROGRAMS)
+	@rm -f $(BENCHES:%=$(B)/bench/%.jsonl)
+	@bad=; for b in $(BENCHES); do begin=$$(date +%s); echo "== bench-$$b, $$(date +%T)" >&2; \
+	    $(MAKE) --no-print-directory bench-$$b || bad="$$bad $$b"; \
+	    echo "== bench-$$b took $$(($$(date +%s) - begin)) s" >&2; done; \
+	[ -z "$$bad" ] || { echo "== failed:$$bad" >&2; exit 1; }
+	@for b in $(BENCHES); do [ -s $(B)/bench/$$b.jsonl ] || \
+	    { echo "== $$b left no lines" >&2; exit 1; }; done
 
 # The tables of tests/bench/README.md, out of build/bench/*.jsonl: of whole runs only.
 bench-tables:
-	@/usr/bin/python3 tests/bench/bench_tables.py $(B)/bench tests/bench/README.md
+	@/usr/bin/python3 tests/bench/bench_tables.py $(B)/bench tests/bench/README.md README.md
 
 # ROUNDS=5; what else it takes is told at its head.
 bench-ab:

@@ -100,9 +100,10 @@ static inline double bench_round_trip_ns(void) {
     return p.mean_ns[BENCH_PROBE_STRETCHES / 4];
 }
 
-/* MIXED: the distance changed during the round. LOADED: others used the machine during it. */
-enum regime { NEAR, FAR, SINGLE, MIXED, LOADED };
-static const char *const regime_name[] = {"near", "far", "single", "mixed", "loaded"};
+/* ANY: a round of minutes, in which the distance changes and weighs nothing. MIXED: the distance
+   changed during the round. LOADED: others used the machine during it. */
+enum regime { NEAR, FAR, SINGLE, ANY, MIXED, LOADED };
+static const char *const regime_name[] = {"near", "far", "single", "any", "mixed", "loaded"};
 
 static inline enum regime bench_regime(double round_trip_ns) {
     return round_trip_ns <= 0 ? SINGLE : round_trip_ns < BENCH_NEAR_NS ? NEAR : FAR;

@@ -128,6 +128,7 @@ struct contender {
 struct series {
     struct contender who[MAX_CONTENDERS];
     int n_who, n_rounds;
+    bool any_distance; /* rounds of minutes, items of much more than a line's way: near or far */
     double value[MAX_CONTENDERS][MAX_ROUNDS];
     double before_ns[MAX_ROUNDS], after_ns[MAX_ROUNDS]; /* round trips */
     enum regime regime[MAX_ROUNDS];
@@ -162,6 +163,7 @@ static inline void run_rounds(struct series *s, const char *title, int rounds) {
         s->before_ns[r] = before;
         s->after_ns[r] = after;
         s->regime[r] = judge(before, after, share);
+        if (s->any_distance && s->regime[r] != LOADED) { s->regime[r] = ANY; }
         say(" (%s, %.0f ns, others %.0f %%)\n", regime_name[s->regime[r]], after, 100 * share);
         before = after;
         good += s->regime[r] < MIXED;
@@ -259,7 +261,7 @@ static inline int put_regime(const struct measure *m, const struct series *s, in
 
 /* A line per regime. Disturbed rounds count only if there are no others. */
 static inline void put(const struct measure *m, const struct series *s, int a, int b) {
-    static const enum regime steady[] = {NEAR, FAR, SINGLE};
+    static const enum regime steady[] = {NEAR, FAR, SINGLE, ANY};
     int n = 0;
     for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
         n += put_regime(m, s, a, b, steady[i]);

@@ -305,6 +305,7 @@ struct row {
 
 static void row_begin(struct row *row, int in_flight, int objects) {
     memset(row, 0, sizeof *row);
+    row->series.any_distance = true;
     for (int i = 0; i < N_PEERS; i++) {
         struct run *r = &row->run[row->series.n_who];
         bool faults = strcmp(place, "faults") == 0;

@@ -280,7 +280,7 @@ static bool options(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    struct series series = {0};
+    struct series series = {.any_distance = true};
     dlp_s3 *s3 = NULL;
     dlp_s3_error e;
     if (argc > 3 && strcmp(argv[1], "--sample") == 0) { return sample_main(argv); }

@@ -1,21 +1,48 @@
 """Make the tables of tests/bench/README.md out of the lines of a run.
 
-bench_tables.py FOLDER PAGE [TARGET...]
+bench_tables.py FOLDER PAGE SHORT [TARGET...]
 
 For each TARGET (all) with FOLDER/TARGET.jsonl, what stands in the page between "<!-- TARGET -->"
 and "<!-- end -->" is written again: machine, probe and date of the run, and a row for each figure
 with columns for each regime. Lines of a quick run are refused; rows of which nothing but
-disturbed rounds are left, and peers that were skipped, are named below the table.
+disturbed rounds are left, and peers that were skipped, are named below the table. SHORT is the page
+with a few of these rows between "<!-- figures -->" and "<!-- end -->": each out of the same lines.
 """
 import json
 import os
 import re
 import sys
 
-TARGETS = ("queue", "loader", "peers", "files", "order", "compose", "tokens", "crop")
+TARGETS = ("queue", "loader", "peers", "crop", "files", "compose", "tokens", "order", "s3_pipe",
+           "topologies", "s3")
 # What tells rows of one name apart.
 KEYS = ("workers", "producers", "prefetch", "item_bytes", "sharing", "until", "heap_mib",
-        "persistent", "variant")
+        "persistent", "variant", "at")
+# What a row has besides, in columns of its own: key, heading, factor.
+BESIDES = {
+    "topologies": (("plan_bytes", "memory planned, MB", 1e-6), ("wait_share", "waited, %", 100),
+                   ("first_batch_ms", "first batch, ms", 1)),
+    "s3_pipe": (("peak_bytes", "peak, MB", 1e-6), ("wait_share", "waited, %", 100),
+                ("first_batch_ms", "first batch, ms", 1)),
+}
+# Rows of the short page: what, target, bench, keys that tell the row, peers.
+FIGURES = (
+    ("items of 784 bytes, batch 64, 2 workers, prefetch 2", "loader", "small_items",
+     {"prefetch": 2}),
+    ("the same, worker processes", "loader", "small_items_proc", {"prefetch": 2}),
+    ("items of 1 MiB, batch 16, 2 workers", "loader", "large_items", {}),
+    ("the same, peak bytes with 16 workers", "loader", "peak_bytes_w16", {}),
+    ("first batch: 16 items of 5 ms, 16 workers", "loader", "first_batch_ms", {}),
+    ("gap at an epoch's border", "loader", "epoch_gap", {}),
+    ("small items beside other loaders", "peers", "peers_small", {"prefetch": 2}),
+    ("JPEGs in files, decoded, 4 workers with 16 in flight", "topologies",
+     "topo_economic_async_threads_local", {}),
+    ("JPEGs from an S3 store 30 ms away; one at a time", "s3_pipe",
+     "topo_economic_async_threads_s3", {}),
+    ("processor time for an S3 object of 100 KB", "s3", "s3_cpu_ms_per_object",
+     {"at": "loop_c16"}),
+)
+STEADY = ("near", "far", "single", "any")
 # Of the queues each peer would be too much for a page: the best of each round is shown.
 QUEUES = ("spsc", "mpsc", "block")
 
@@ -41,7 +68,7 @@ def label(line):
 
 
 def is_shown(line):
-    if "ours" not in line or line["bench"] == "line_roundtrip":
+    if not {"ours", "regime"} <= line.keys() or line["bench"] == "line_roundtrip":
         return False
     return not line["bench"].startswith(QUEUES) or line.get("peer") == "best"
 
@@ -50,8 +77,10 @@ def rows_of(lines):
     rows = {}
     for line in lines:
         if is_shown(line):
-            rows.setdefault((label(line), line.get("peer"), line["unit"]), {})[
-                line["regime"]] = line
+            by = rows.setdefault((label(line), line.get("peer"), line["unit"]), {})
+            if line["regime"] in by:
+                print(f"two lines for one row: {label(line)}, {line.get('peer')}: the last one")
+            by[line["regime"]] = line
     return rows
 
 
@@ -75,30 +104,36 @@ def trips(lines, regime):
     """What the probes before and after the rounds of a regime said."""
     ns = [line[k] for line in lines if line.get("regime") == regime
           for k in ("rtt_before_ns", "rtt_after_ns") if k in line]
-    return f"{regime} {min(ns):.0f} to {max(ns):.0f} ns" if ns else f"{regime}: none"
+    return f"{regime} {min(ns):.0f} to {max(ns):.0f} ns" if ns else ""
 
 
 def head(target, lines):
-    rounds = [line["rounds"] for line in lines if "rounds" in line]
+    rounds = [line["rounds"] for line in lines if "rounds" in line] or [0]
+    near = [trips(lines, r) for r in STEADY]
     return (f"`make bench-{target}` on {only(lines, 'machine')}; {only(lines, 'compiler')} -O2; "
             f"{only(lines, 'date')}; a round trip of a line between two cores: "
-            f"{trips(lines, 'near')}, {trips(lines, 'far')}; {min(rounds)} to {max(rounds)} rounds "
-            "of a regime.")
+            f"{', '.join(text for text in near if text) or 'disturbed'}; {min(rounds)} to "
+            f"{max(rounds)} rounds of a regime.")
 
 
-def body(rows):
-    steady = ("near", "far", "single")
-    columns = [r for r in steady if any(r in by for by in rows.values())]
+def besides(by, keys, steady):
+    """The cells of what a row has besides."""
+    line = next(by[r] for r in steady if r in by)
+    return "".join(f" {figure(line[k] * factor) if k in line else ''} |" for k, _, factor in keys)
+
+
+def body(rows, more):
+    columns = [r for r in STEADY if any(r in by for by in rows.values())]
     heads = " | ".join(f"{r}: ours | theirs | ratio" for r in columns)
-    out = [f"| what | peer | {heads} |",
-           "|---|---|" + "---|---|---|" * len(columns)]
+    out = [f"| what | peer | {heads} |" + "".join(f" {name} |" for _, name, _ in more),
+           "|---|---|" + "---|---|---|" * len(columns) + "---|" * len(more)]
     disturbed = []
     for (name, peer, unit), by in rows.items():
         if not any(r in by for r in columns):
             disturbed.append(name)
             continue
         cells = " | ".join(cell(by.get(r)) for r in columns)
-        out.append(f"| {name}, {unit} | {peer or ''} | {cells} |")
+        out.append(f"| {name}, {unit} | {peer or ''} | {cells} |" + besides(by, more, columns))
     if disturbed:
         names = "; ".join(dict.fromkeys(disturbed))
         out += ["", f"Disturbed in every round, so not shown: {names}."]
@@ -116,13 +151,52 @@ def skipped(lines):
 
 def table(target, lines):
     rows = rows_of(lines)
-    return "\n".join([head(target, lines), ""] + body(rows) + [""] + skipped(lines)).rstrip()
+    return "\n".join([head(target, lines), ""] + body(rows, BESIDES.get(target, ())) +
+                     [""] + skipped(lines)).rstrip()
 
 
-def main(folder, page, *targets):
+def peer_of(line):
+    name = f"{line['peer']} {line.get('sharing', '')}".strip()
+    return f"{name} {figure(line['theirs'])}"
+
+
+def short_row(lines, what, bench, keys):
+    """One row of the short page, of the first regime that has lines; None: there are none."""
+    for regime in STEADY:
+        mine = [line for line in lines if line["bench"] == bench and is_shown(line) and
+                line["regime"] == regime and all(line.get(k) == v for k, v in keys.items())]
+        if mine:
+            others = "; ".join(peer_of(line) for line in mine if "theirs" in line)
+            ours = f"{figure(mine[0]['ours'])} {mine[0]['unit']}"
+            return f"| {what} (`{bench}`, {regime}) | {ours} | {others} |"
+    return None
+
+
+def short(folder, page, whole):
+    """Write the table of the short page, if all it is made of are whole runs."""
+    rows = []
+    for what, target, bench, keys in FIGURES:
+        lines = lines_of(os.path.join(folder, target + ".jsonl")) if target in whole else []
+        row = short_row(lines, what, bench, keys)
+        if row is None:
+            print(f"{page}: no line of {target} for {bench}")
+        else:
+            rows.append(row)
     with open(page, encoding="utf-8") as f:
         text = f.read()
-    bad = False
+    mark = re.compile(r"(<!-- figures -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not rows or not mark.search(text):
+        print(f"{page}: left as it is")
+        return
+    made = "\n".join(["| what | dlpipe | other |", "|---|---|---|"] + rows) + "\n"
+    with open(page, "w", encoding="utf-8") as f:
+        f.write(mark.sub(lambda m: m.group(1) + made + m.group(2), text))
+
+
+def main(folder, page, short_page, *targets):
+    with open(page, encoding="utf-8") as f:
+        text = f.read()
+    bad, whole = False, []
     for target in targets or TARGETS:
         path = os.path.join(folder, target + ".jsonl")
         mark = re.compile(rf"(<!-- {target} -->\n).*?(\n?<!-- end -->)", re.DOTALL)
@@ -134,11 +208,18 @@ def main(folder, page, *targets):
             print(f"{target}: {path} is of a quick run: left as it is")
             bad = True
             continue
+        if not any(line.get("regime") in STEADY for line in lines if is_shown(line)):
+            print(f"{target}: {path}: every round was disturbed: left as it is")
+            bad = True
+            continue
+        whole.append(target)
         made = table(target, lines)
         text = mark.sub(lambda m: m.group(1) + made + "\n" + m.group(2).lstrip("\n"), text)
         print(f"{target}: {made.count(chr(10))} lines")
     with open(page, "w", encoding="utf-8") as f:
         f.write(text)
+    if not targets:
+        short(folder, short_page, whole)
     return bad
 
 
