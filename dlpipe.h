@@ -10701,7 +10701,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
         if (p->work[k]->dataset.n_fields == 0) continue;
-        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
+        ns = dlpi_item_cost(p, p->work[k]);
+        if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */
@@ -26083,7 +26084,9 @@ struct dlp_push {
     const uint32_t *owners; /* the same, in region */
     uint32_t begun;         /* what follows is of the pipe that reads */
     uint64_t given;         /* rows that have their items */
-    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
+                         would have no end */
+    uint8_t *kept;    /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
     uint64_t n_kept;
 };
 
@@ -26361,8 +26364,10 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             n = dlpi_push_newest(s, *producer);
             if (n == 0) n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
         }
-        if (n < 0)
+        if (n < 0) {
+            s->damaged = it->index + 1;
             return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
+        }
         if (n > 0 && at != NULL) {
             memcpy(&mark, at, 8);
             *item = at;
@@ -26397,7 +26402,7 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
     free(s->kept);
     s->kept = NULL;
-    s->given = 0;
+    s->given = s->damaged = 0;
     s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
     if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
     if (p->rows_end != p->fetch && s->kept == NULL)
@@ -26436,6 +26441,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
+    if (s->damaged > 0 && it->index >= s->damaged) dlpi_push_over(s);
     rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;

@@ -102,7 +102,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
         if (p->work[k]->dataset.n_fields == 0) continue;
-        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
+        ns = dlpi_item_cost(p, p->work[k]);
+        if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */

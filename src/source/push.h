@@ -69,7 +69,9 @@ struct dlp_push {
     const uint32_t *owners; /* the same, in region */
     uint32_t begun;         /* what follows is of the pipe that reads */
     uint64_t given;         /* rows that have their items */
-    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
+                         would have no end */
+    uint8_t *kept;    /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
     uint64_t n_kept;
 };
 
@@ -347,8 +349,10 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             n = dlpi_push_newest(s, *producer);
             if (n == 0) n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
         }
-        if (n < 0)
+        if (n < 0) {
+            s->damaged = it->index + 1;
             return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
+        }
         if (n > 0 && at != NULL) {
             memcpy(&mark, at, 8);
             *item = at;
@@ -383,7 +387,7 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
     free(s->kept);
     s->kept = NULL;
-    s->given = 0;
+    s->given = s->damaged = 0;
     s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
     if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
     if (p->rows_end != p->fetch && s->kept == NULL)
@@ -422,6 +426,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
+    if (s->damaged > 0 && it->index >= s->damaged) dlpi_push_over(s);
     rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;

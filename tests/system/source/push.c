@@ -527,6 +527,29 @@ static void lane__damaged__an_error_that_names_the_producer(void) {
     }
 }
 
+/* Where such rows are left out, after their tries, the stream ends there. */
+static void lane__damaged_rows_left_out__ends(void) {
+    dlp_push_loader_desc d = {
+        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2},
+        .loader = {.batch_size = 1,
+                   .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
+    rig r = {NULL, NULL};
+    dlp_pusher *u;
+    dlp_batch *b = NULL;
+    dlp_error err = {0};
+    CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, &err) == DLP_OK);
+    u = producer(r.push, 3);
+    CHECK(push_one(u, 0, 0) == DLP_OK && push_one(u, 1, 0) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK && b->count == 1);
+    dlp_pipe_release(r.pipe, b);
+    u->tx.lane.lane->tail += 1000;
+    if (dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK) /* seen before the damage */
+        dlp_pipe_release(r.pipe, b);
+    CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_END);
+    dlp_pusher_close(u);
+    end(&r);
+}
+
 /* Nor what lies before the lanes: whoever looks at them is not led elsewhere. */
 static void bundle__damaged__looks_do_no_harm(void) {
     rig r = begin((dlp_push_desc){.capacity = 8}, 0, 1);
@@ -558,6 +581,7 @@ int main(void) {
     by_hand__two_workers__told();
     file__hostile__refused();
     lane__damaged__an_error_that_names_the_producer();
+    lane__damaged_rows_left_out__ends();
     bundle__damaged__looks_do_no_harm();
     rig_end();
     return test_end("push");
