@@ -19,13 +19,16 @@ LIBS := -lpthread -lm -ldl
 PRODUCTS := dlpipe dlpipe_shm dlpipe_s3
 HEADERS := $(addsuffix .h,$(PRODUCTS))
 COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
-TESTED := tests/unit tests/system tests/model tests/fuzz
+# unit/ and system/ are laid out as src/ is.
+TESTED := $(patsubst %/,%,$(wildcard tests/unit/*/ tests/system/*/)) tests/unit tests/system \
+          tests/model tests/fuzz
 vpath %.c $(TESTED)
 # Those that judge times come first, one by one, while nothing else runs beside the suite (.ci/run).
 TIMED := predict chunks fetchers pipe_idle pipe_awake pipe_stats tuning queue_wait
 UNITS := $(sort $(basename $(notdir $(wildcard $(addsuffix /*.c,$(TESTED))))))
 UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
-SCRIPTS := $(sort $(filter-out lint,$(basename $(notdir $(wildcard tests/*/*.sh)))))
+SCRIPTS := $(sort $(filter-out lint,$(basename $(notdir \
+             $(wildcard tests/*/*.sh tests/*/*/*.sh)))))
 CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
@@ -143,7 +146,7 @@ $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 # Those that compile an implementation of their own do so without optimising: gcc takes a third of
 # the time. The library, which all others link, and tests of queues, models and times are optimised.
 OWN_UNITS := $(basename $(notdir $(shell grep -l '^.define DLPIPE_IMPLEMENTATION' \
-                                         tests/unit/*.c tests/system/*.c)))
+                                         tests/unit/*/*.c tests/system/*/*.c)))
 OWN_UNITS := $(filter-out $(TIMED) queue_%,$(OWN_UNITS))
 $(addprefix $(B)/tests/,$(OWN_UNITS)): O0 := -O0
 
@@ -179,7 +182,7 @@ test:
 	    --) echo -- ;; \
 	    compile/*) echo "$$t @$(B)/$$t" ;; \
 	    */*) echo "$$t SHORT=1 sh tests/compile/matrix exec $${t%/*} $${t#*/}" ;; \
-	    *) s=$$(ls tests/*/$$t.sh 2>/dev/null); \
+	    *) s=$$(ls tests/*/$$t.sh tests/*/*/$$t.sh 2>/dev/null); \
 	       if [ -n "$$s" ]; then echo "$$t sh $$s"; \
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
@@ -404,8 +407,8 @@ soak:
 	done
 
 # What differs is told by its seed, with the command that runs it again.
-differential: $(B)/tests/system/differential
-	@$(B)/tests/system/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
+differential: $(B)/tests/differential
+	@$(B)/tests/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 
 # Each access of the slots' words made weaker or late, in turn; in the suite what is noticed soon.
 weaken: $(B)/tests/model_slots

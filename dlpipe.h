@@ -334,7 +334,7 @@
      for all, as it does in other loaders; in the economic topology others take its items.
    * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
      documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
-     Items of several datasets are not joined; a chain of maps may add fields from elsewhere.
+     Items of several datasets are joined by their numbers alone (>>join), not by keys.
    * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
      fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
@@ -612,6 +612,18 @@ DLPI_INLINE void dlpi_pause(void) {
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+/* Begin to fetch a line that is to be written soon, so that its other owner gives it up at once.
+   __builtin_prefetch(at, 1) fetches it for reading where the compiler may not take prefetchw for
+   granted, as on x86-64 by default, and then the write makes a trip of its own. 64-bit processors
+   that do not know prefetchw take it for a nop. */
+DLPI_INLINE void dlpi_prefetch_write(const void *at) {
+#if defined(__x86_64__)
+    __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
+#else
+    __builtin_prefetch(at, 1);
 #endif
 }
 
@@ -2258,11 +2270,15 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
-   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
-   no others: give it as many workers, or items in flight, as its share of the rows takes, and
-   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
-   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
-   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   A slow source keeps its own workers busy, and no others: give it as many workers, or items in
+   flight, as its share of the rows takes, and prefetch_factor enough batches that the others go on
+   meanwhile. A mixed dataset's stage does not hold up the rows of others, not even while all its
+   workers are busy: whoever has done a row lets it pass there. But for three: in the first dataset,
+   that of fetch, they wait until one of its workers is free, so the slowest is best not the first;
+   so do rows that were tried again or replaced; and in the last stage before a cache, which keeps
+   what passes. All rows of a zip go through all its stages, in order. A batch is there when its
+   last row is. A row is fetched once for each source; an item that fails is tried again, left out,
+   or replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
    joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
    the message has the dataset's own. */
 
@@ -2701,7 +2717,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
    agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI
+   most; with MPI (examples/mpi_filter.c)
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
@@ -3760,7 +3776,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
+   be short. Producers that push behind the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3835,7 +3852,8 @@ typedef struct dlp_pusher_desc {
 /* Become a producer.
    out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
    fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
+   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
@@ -5394,7 +5412,7 @@ DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
-   and published run changes with it; tests/unit/order.c pins them. */
+   and published run changes with it; tests/unit/order/order.c pins them. */
 
 /* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
@@ -5481,7 +5499,7 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    and the additions, not exclusive ors, give odd permutations as often as even ones.
 
    Few rounds on few values can be told from a random permutation by counting pairs of positions
-   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order.c counts): hence 10
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order/order.c counts): hence 10
    rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
@@ -5651,6 +5669,13 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 #endif
     for (; done < valid; done++) out[done] = dlp_permutation_at(p, first + done);
     for (; done < count; done++) out[done] = UINT64_MAX;
+}
+
+/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+static const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n, uint64_t seed,
+                                                  uint64_t epoch) {
+    if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
+    return p;
 }
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -6089,11 +6114,8 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
 
 static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
                                               uint64_t part, uint64_t epoch) {
-    uint64_t n = dlpi_part_size(q, part);
-    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part);
-    if (items->n != n || items->seed != seed || items->epoch != epoch)
-        dlp_permutation_init(items, n, seed, epoch);
-    return items;
+    return dlpi_permutation_of(items, dlpi_part_size(q, part),
+                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
 }
 
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
@@ -6191,11 +6213,7 @@ typedef struct dlpi_found_plan {
     uint64_t seed;
     uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
-    struct {
-        bool ready;
-        uint64_t epoch, pass;
-        dlp_permutation order;
-    } passes[2]; /* streams are in this pass or that */
+    dlp_permutation passes[2]; /* streams are in this pass or that */
     /* by weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
@@ -6234,25 +6252,18 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
     order = &q->own_passes[s - q->own_first];
-    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
-        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
-    return own[dlp_permutation_at(order, j)];
+    return own[dlp_permutation_at(dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch),
+                                  j)];
 }
 
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s;
+    uint64_t j = ordinal % each * q->streams + s, seed;
     if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
-    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
-        q->passes[pass & 1].pass != pass) {
-        q->passes[pass & 1].ready = true;
-        q->passes[pass & 1].epoch = epoch;
-        q->passes[pass & 1].pass = pass;
-        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
-                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
-    }
-    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
+    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
+                              j);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -8196,6 +8207,7 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8395,18 +8407,55 @@ typedef struct dlpi_counter { /* of the user's */
     uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
 } dlpi_counter;
 
+typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
+    dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
+    uint32_t n_fields;
+    uint64_t n_added; /* items behind those of fetch, others' */
+} dlpi_datasets;
+
+typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
+    int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake */
+} dlpi_wait_rule;
+
+typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
+    struct dlpi_exported *slots; /* [n_out]; NULL: never any */
+    uint32_t n;
+    int closed;
+} dlpi_exports;
+
+typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
+    uint64_t last_return_ns;
+    uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
+    uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
+    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    uint32_t calls_untimed, call_clock_every;
+    uint32_t clock_off; /* inline: this call is not timed */
+    bool source_waited; /* this wait was for the source */
+} dlpi_pace;
+
+typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
+    uint64_t base;             /* without a gap, and behind that: */
+    uint8_t at[DLPI_WINDOW_MAX];
+} dlpi_consumed;
+
+typedef struct dlpi_after { /* the state after all that was delivered */
+    uint64_t high;          /* batches up to the highest one */
+    uint64_t epoch, batch, position;
+    dlpi_source_state source;
+} dlpi_after;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
-    int started, ended, epoch_end_due;
+    int started, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_wake;   /* S2: ctl and waiters are there */
-    int32_t pid;
-    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
+    int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -8426,15 +8475,12 @@ struct dlp_pipe {
     const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; after them, up to */
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
-    uint32_t n_item_fields;
-    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    dlpi_datasets datasets;
     int row_by_row;          /* 1: some stage claims rows one by one, so all do */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
@@ -8451,11 +8497,10 @@ struct dlp_pipe {
     uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
                              are, for states */
     int32_t last;
-    int cpus, peers;
-    int spin_rounds, yield_rounds;
+    int cpus;
+    dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
-    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -8490,9 +8535,7 @@ struct dlp_pipe {
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
-    struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
-    uint32_t n_exported;
-    int exported_closed;
+    dlpi_exports exports;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
@@ -8502,25 +8545,16 @@ struct dlp_pipe {
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t looked_ns;        /* for the processes */
-    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
-    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
-    uint64_t
-        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
+    uint64_t looked_ns;   /* for the processes */
+    uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
+    dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
-    uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
-    uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high; /* batches up to the highest delivered; the state after that: */
-    uint64_t after_epoch, after_batch, after_position;
-    dlpi_source_state after_source;
-    uint32_t calls_untimed, call_clock_every;
-    uint32_t clock_off; /* inline: this call is not timed */
-    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    dlpi_consumed consumed;
+    dlpi_after after;
     dlpi_tuner tune;
     dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
@@ -8571,7 +8605,7 @@ static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
 }
 /* Begin to fetch the line of batch b's header, to write there: several are on their way at once. */
 static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
-    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header, 1);
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
@@ -8816,8 +8850,8 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
    once. Where batches, or the consumer's steps, take longer, or there is no core for each
-   of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on
-   this core.
+   of those, all wait as dlpi_wait_rule_set says; but not at all where the other one is known to be
+   on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -8920,7 +8954,7 @@ static inline uint32_t dlpi_awake_here(uint32_t *here) {
 
 static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
     k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
     k->waits++;
 }
 
@@ -8928,12 +8962,12 @@ static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *he
    first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
     int i = k->rounds++;
-    bool yields = i >= p->spin_rounds;
+    bool yields = i >= p->wait.spin_rounds;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
         yields = k->same_core;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= p->spin_rounds + p->yield_rounds || k->same_core) {
+    } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
     }
     if (yields)
@@ -9705,25 +9739,15 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p;
-    uint64_t batch;
-    dlpi_redzone c;
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    return dlpi_redzone_check(w, &w->note, &c, "batch", batch, rc);
-}
-
-/* And the items that a collate has read. */
-static inline int dlpi_redzone_items(dlpi_worker *w, uint32_t s, int rc) {
-    uint64_t batch;
+/* A collate, or a batch map, has returned rc: the batch in slot s; or what a collate has read. */
+static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
+    int area = items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    batch = dlpi_slot_at(w->p, s)->sequence;
-    dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    return dlpi_redzone_check(w, &w->note, &c, "items of batch", batch, rc);
+    dlpi_redzone_of_cell(w->p, area, items ? dlpi_item_cell(w->p, s) : dlpi_batch_cell(w->p, s),
+                         &c);
+    return dlpi_redzone_check(w, &w->note, &c, items ? "items of batch" : "batch",
+                              dlpi_slot_at(w->p, s)->sequence, rc);
 }
 
 /* ---- guarded cells ---- */
@@ -10083,14 +10107,15 @@ static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
 /* Batch k of the epoch is delivered; last: and its epoch is over. */
 static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
     if (!p->d.unordered) return;
-    p->win[k % DLPI_WINDOW_MAX] = 1;
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-    if (last) p->win_base = 0;
+    p->consumed.at[k % DLPI_WINDOW_MAX] = 1;
+    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    if (last) p->consumed.base = 0;
 }
 
 static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
-    p->win_base = base;
-    memset(p->win, 0, sizeof p->win);
+    p->consumed.base = base;
+    memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
 /* Bits of a state. */
@@ -10103,15 +10128,17 @@ static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_window_clear(p, s->batch);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_window_bit(s, k)) continue;
-        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+        p->consumed.at[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         p->epoch_open = 1;
     }
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
-    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+    return k < p->consumed.base ||
+           (k - p->consumed.base < DLPI_WINDOW_MAX && p->consumed.at[k % DLPI_WINDOW_MAX]);
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
@@ -10127,7 +10154,7 @@ static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
         return DLPI_NO_SLOT;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
-        to->batch = p->win_base;
+        to->batch = p->consumed.base;
         to->position = dlpi_slot_at(p, s)->begins;
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
@@ -10221,6 +10248,17 @@ static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at,
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
+/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
+   False: there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->rec[type].stride;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        memcpy((uint8_t *)to + at, &word, sizeof word);
+    }
+    return true;
+}
+
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
 static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_record *r = &w->rec[type];
@@ -10244,15 +10282,12 @@ static double dlpi_seen_figure(uint64_t bits) {
 
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
     if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        for (size_t at = 0; at < sizeof r; at += 8) {
-            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
-            memcpy((char *)&r + at, &word, sizeof word);
-        }
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -10624,11 +10659,12 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
-    p->set_ns = dlpi_now_ns();
+    p->pace.set_ns = dlpi_now_ns();
     rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
-    p->began_ns = dlpi_now_ns();
-    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
-    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    p->pace.began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
+    if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)
+        p->pace.border_ns = p->pace.set_ns;
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
@@ -10673,7 +10709,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */
@@ -10689,6 +10727,14 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
+}
+
+/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
+   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
+    uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
+    if (b < 64 || (b & 63) == 0) return true;
+    return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
@@ -10738,8 +10784,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
-        f->run_shift = dlpi_run_shift(p, slot->count);
+    if (dlpi_cost_due(p, b)) f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
@@ -10950,45 +10995,54 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
+/* The slot that batch b lies in, and its header; false: the slot went on. */
+DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
+    *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    if (dlpi_gen(*header) == (b & DLPI_GEN_MASK)) return true;
+    *s = dlpi_slot_of(p, b);
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
+}
+
+/* Claim unit t, whose owner word says that nobody has it, if its input is there. */
+DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
+                                uint64_t owner, bool padded) {
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
+    return dlpi_input_ready(w, t, words) &&
+           dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
+   below `from` are claimed, by whomever: what the hint for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint32_t n, u = 0, count, shift, from;
+    uint64_t header;
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn */
-    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
-        s = dlpi_slot_of(p, b);
-        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
-        if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
-    }
-    words = dlpi_stage_words_at(p, s, w->st);
+    t->b = b;
+    if (!dlpi_find_slot(p, b, &t->slot, &header)) return false;
+    words = dlpi_stage_words_at(p, t->slot, w->st);
     count = dlpi_header_count(header);
     shift = dlpi_header_shift(header);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) u = dlpi_claim_cursor(&words->next, b);
-    t->b = b;
-    t->slot = s;
     for (from = u; u < n; u++) {
         uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(dlpi_gen(owner), b)) {
-            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-            t->untouched =
-                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-            if (dlpi_input_ready(w, t, words) &&
-                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
-                if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
-                if (b + 1 != w->tail_seen) dlpi_slot_fetch(p, b + 1); /* we are behind */
-                if (b + 4 < w->tail_seen && dlpi_slot_in_line(p)) dlpi_slot_fetch(p, b + 4);
-                *all_claimed = *all_claimed && u + 1 == n;
-                return true;
-            }
+        if (!dlpi_older(dlpi_gen(owner), b)) {
+            if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
+        } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
+            if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
+            if (b + 1 != w->tail_seen) dlpi_slot_fetch(p, b + 1); /* we are behind */
+            if (b + 4 < w->tail_seen && dlpi_slot_in_line(p)) dlpi_slot_fetch(p, b + 4);
+            *all_claimed = *all_claimed && u + 1 == n;
+            return true;
+        } else {
             *all_claimed = false;
-        } else if (u == from) {
-            from = u + 1; /* claimed by somebody: the prefix grows */
         }
     }
     return false;
@@ -11064,48 +11118,95 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
                                 t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
+/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
-static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
+static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
         dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
-    dlpi_wake_next(p, w->st->work, t->b);
+    dlpi_wake_next(p, k, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
-   for units freed again may have done so before the rows were back, and goes by its hints since:
-   call again. */
-static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
+/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
+   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    if (DLPI_LIKELY(!st->lets_pass)) return false;
+    for (uint32_t r = t->row; r < t->end; r++)
+        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+    return true;
+}
+
+/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
+   done so before the rows were back, and goes by its hints since: call again. */
+static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
+    if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
+    dlpi_wake_stage(p, st, t->b);
+}
+
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
+static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
+    uint64_t seen;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
+}
+
+/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
+   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
+   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
+   still what they were when they were done. */
+static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    for (bool passes = true; passes; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+        uint64_t *owner = &dlpi_owners(p, words)[t->unit];
+        uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
+        if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
+            !dlpi_claim_take(owner, seen, mine)) /* O1 */
+            break;
+        if (k + 1 == p->n_item_work) {
+            dlpi_last_done(p, t, words, mask);
+            return;
+        }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
+    }
+    dlpi_items_wake(p, p->work[k], t);
+}
+
+/* Set done bits, and show the rows to the next item stage. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
-    if ((done & mask) != mask) return;
-    /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->waiters[next->work].rescan);
-    dlpi_wake_stage(p, next, t->b);
+    bool passes = dlpi_unit_passes(p, next, t);
+    if ((dlpi_gather_publish(done, t->b, rows) & mask) != mask) return;
+    if (DLPI_UNLIKELY(passes))
+        dlpi_unit_pass(w, t, next->work);
+    else
+        dlpi_items_wake(p, next, t);
 }
 
-/* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
+/* Set done bits. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
-    uint64_t seen;
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
-    bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
-    if (w->st->work + 1 < p->n_item_work) {
-        dlpi_pass_items(w, t, bits);
-        return;
-    }
-    if (bits != dlpi_word_full(count, i)) return;
-    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
-    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, w, t);
+    if (w->st->work + 1 < p->n_item_work)
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
+    else
+        dlpi_last_done(p, t, words, mask);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -11307,7 +11408,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
+    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
@@ -11318,6 +11419,13 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+}
+
+/* A callback of the library's own has waited for others from then on: that is no work. */
+static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
+    if (w->last_ns == 0 || now <= from) return;
+    w->last_ns += now - from;
+    dlpi_bump(&w->block->starved_ns, now - from);
 }
 
 /* The worker stops working: close the books on what was not timed yet. */
@@ -11652,7 +11760,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -11829,6 +11937,31 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
+#define DLPI_AHEAD_BYTES 1024u
+
+/* Of more, a store waits seldom, as the processor fetches ahead itself; beside that, this would be
+   in the way. */
+static inline void dlpi_lines_ahead(const uint8_t *from, uint64_t bytes) {
+    if (bytes > DLPI_AHEAD_BYTES) return;
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write(from + i);
+}
+
+/* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
+   read them last. On their way all at once they cost little more than one of them does when a store
+   waits for it. */
+static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
+    const uint8_t *cell = dlpi_item_cell(p, t->slot);
+    uint64_t rows = t->end - t->row;
+    dlpi_lines_ahead((const uint8_t *)&dlpi_slot_index(p, t->slot)[t->row], rows * 8);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset + t->row * d->row_bytes, rows * d->row_bytes);
+    }
+}
+
+/* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -11838,6 +11971,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->untouched && p->open_end == 0, ended = false;
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
@@ -12250,7 +12384,7 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_redzone_items(w, t->slot, dlpi_redzone_batch(w, t->slot, rc));
+    rc = dlpi_redzone_slot(w, t->slot, true, dlpi_redzone_slot(w, t->slot, false, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -12340,7 +12474,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t);
+    dlpi_ready_wake(p, w->st->work, t);
 }
 
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
@@ -12709,6 +12843,23 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+            dlpi_unit t = {b, s, u, 0, 0, false};
+            uint64_t *owner = &dlpi_owners(p, words)[u];
+            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
+            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
+        }
+    }
+}
+
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
    what is left to do is to free the claims that carry its reserved. */
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
@@ -12743,6 +12894,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         else
             dlpi_recover_batch(w, s, b, words, owner, why);
     }
+    dlpi_recover_passed(w, s, b, header);
     dlpi_recover_redo(w, s, b, header);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
@@ -13187,12 +13339,17 @@ static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     return n >= (uint32_t)w->parked_most;
 }
 
+/* Is there nothing to look for, whatever comes in? exclusive: a row is out. */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           dlpi_in_flight_no_room(w);
+}
+
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-        in->n_out >= in->n_all || (in->n_out > 0 && in->exclusive) || dlpi_in_flight_no_room(w))
-        return false;
+    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
@@ -13295,13 +13452,6 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     }
     dlpi_in_flight_came(w, back[0], now, n);
     return n;
-}
-
-/* Is there nothing to look for, whatever comes in? */
-static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-           dlpi_in_flight_no_room(w);
 }
 
 static int dlpi_in_flight_patience(dlpi_worker *w) {
@@ -13612,7 +13762,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */
@@ -13687,21 +13838,21 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
     p->fetch->dataset.n_items += n;
-    p->n_added += n;
+    p->datasets.n_added += n;
     return DLP_OK;
 }
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset.n_items - p->n_added;
+    uint64_t first = p->fetch->dataset.n_items - p->datasets.n_added;
     for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
         first += s->dataset.n_items;
-    if (st->dataset.n_fields != p->n_item_fields)
+    if (st->dataset.n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "a mixed dataset has the fields of the first: n_fields is %" PRIu32
                            ", there %" PRIu32,
-                           st->dataset.n_fields, p->n_item_fields);
-    for (uint32_t i = 0; i < p->n_item_fields; i++) {
-        const dlp_field *a = &p->item_fields[i], *b = &st->fields[i];
+                           st->dataset.n_fields, p->datasets.n_fields);
+    for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -13711,13 +13862,13 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->n_item_fields, first, st->dataset.n_items,
+    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t n = p->n_item_fields;
+    uint32_t n = p->datasets.n_fields;
     if (st->dataset.n_items != p->fetch->dataset.n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
@@ -13730,11 +13881,11 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            st->dataset.n_fields, n);
     for (uint32_t i = 0; i < st->dataset.n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->item_fields[k].name) == 0)
+            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
                 return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->item_fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
-    p->n_item_fields += st->dataset.n_fields;
+    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    p->datasets.n_fields += st->dataset.n_fields;
     st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
     return DLP_OK;
@@ -13903,6 +14054,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
+    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
@@ -13936,13 +14088,12 @@ static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
 /* What of the cache is in use; a record that says nonsense is taken for no cache. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0, cells, bytes, items;
+    uint64_t kept = 0;
+    dlpi_kept_rec r;
     DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1) return true;
-    if (!dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_cells), 8, &cells) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, cell_bytes), 8, &bytes) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_items), 8, &items) ||
-        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+    if (words->rec[DLPI_REC_KEPT].count != 1 ||
+        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
+        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
@@ -13950,9 +14101,9 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * bytes;
-    out->cache_capacity = cells * bytes;
-    out->cache_all_bytes = dlpi_times(items, bytes);
+    out->cache_bytes = kept * r.cell_bytes;
+    out->cache_capacity = r.n_cells * r.cell_bytes;
+    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
     return true;
 }
 
@@ -13992,7 +14143,7 @@ static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
     w->batch.call = &w->note;
     rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-    return dlpi_redzone_batch(w, t->slot, rc);
+    return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
 static const dlpi_stage_ops dlpi_map_item_ops = {
@@ -15138,33 +15289,33 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->high) {
-        p->high = b + 1;
-        p->after_epoch = slot->epoch;
-        p->after_batch = slot->in_epoch + 1;
-        p->after_position = slot->after;
-        if (p->source->state) p->after_source = *p->source->state(p, s, 1);
+    if (b + 1 > p->after.high) {
+        p->after.high = b + 1;
+        p->after.epoch = slot->epoch;
+        p->after.batch = slot->in_epoch + 1;
+        p->after.position = slot->after;
+        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
     }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch = slot->epoch + 1;
-        p->after_batch = p->after_position = 0;
+        p->after.epoch = slot->epoch + 1;
+        p->after.batch = p->after.position = 0;
     }
 }
 
 /* The same of what a lender has handed out; after: the global position after it. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
+    p->after.epoch = last ? b->epoch + 1 : b->epoch;
+    p->after.batch = last ? 0 : b->in_epoch + 1;
+    p->after.position = last ? 0 : after;
 }
 
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
-    to->epoch = p->after_epoch;
-    to->batch = p->after_batch;
-    to->position = p->after_position;
-    if (p->source->state) dlpi_state_source(to, &p->after_source);
+    to->epoch = p->after.epoch;
+    to->batch = p->after.batch;
+    to->position = p->after.position;
+    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
     if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
 }
@@ -15185,14 +15336,14 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
 
 /* The consumer's books stand after a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
-    p->epoch_now = p->after_epoch = s->epoch;
-    p->after_batch = s->batch;
-    p->after_position = s->position;
+    p->epoch_now = p->after.epoch = s->epoch;
+    p->after.batch = s->batch;
+    p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_books(p, s);
-    p->after_source.bytes = s->sampler_bytes;
-    memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
+    p->after.source.bytes = s->sampler_bytes;
+    memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
@@ -17694,13 +17845,13 @@ static void *dlpi_thread_scheduler(void *arg) {
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
-    if (p->calls_untimed + 1 >= p->call_clock_every) return false;
-    p->calls_untimed++;
+    if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
+    p->pace.calls_untimed++;
     return true;
 }
 
@@ -17711,19 +17862,19 @@ static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && d
    is inline, the calls not timed take the time of the last one that was. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
+    uint64_t from = p->pace.last_return_ns, each, waited;
+    uint32_t calls = p->pace.calls_untimed + 1;
+    p->pace.calls_untimed = 0;
+    p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
+    waited = p->pace.inline_ns * (calls - 1);
     dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
     dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -17731,14 +17882,14 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
-    dlpi_tune(p, p->last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
 }
 
 /* The wait since from was for an epoch that had to begin. Returns when that was done. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     dlpi_worker *w = p->consumer;
-    uint64_t set = p->set_ns, began = p->began_ns;
-    p->began_ns = 0;
+    uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
+    p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
     dlpi_bump(&p->ctl->wait_ns, began - from);
     if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
@@ -17751,16 +17902,16 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
 /* The first batch is there of an epoch that had to begin. */
 static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
     dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
-    p->border_ns = 0;
+    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
+    p->pace.border_ns = 0;
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (p->all_inline) p->inline_ns = to - from;
-    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
+    bool for_source = p->pace.source_waited;
+    p->pace.last_return_ns = to;
+    p->pace.source_waited = false;
+    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
@@ -17941,7 +18092,7 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
+    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -17951,7 +18102,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     int rc;
     dlpi_wake_put_off(p);
     p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
     if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
@@ -17998,9 +18149,9 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc;
     }
     if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
-        p->clock_off = 1;
+        p->pace.clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
-        p->clock_off = 0;
+        p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
@@ -18012,8 +18163,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
-    dlpi_tune(p, p->last_return_ns);
+    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
     return rc;
 }
 
@@ -18022,8 +18173,8 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_clear(p, 0);
-    p->after_epoch = epoch + 1;
-    p->after_batch = p->after_position = 0;
+    p->after.epoch = epoch + 1;
+    p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
 }
@@ -18207,7 +18358,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
                        ", which is not the %s that a rank gave",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after_epoch;
+    e.epoch = p->after.epoch;
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -18245,7 +18396,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
    end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
     dlpi_bslot *slot;
     if (!a->asks || rc > 0) return rc;
     if (a->left == 0 || a->generation != here) {
@@ -19922,8 +20073,8 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
 /* Is what is in the seam of the batch that comes next? */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
-           c->seam.batch == p->after_batch;
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
+           c->seam.batch == p->after.batch;
 }
 
 /* Add rows [g, g + count) of the chunk's axis to the seam. */
@@ -19936,8 +20087,8 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     if (at == 0) {
         c->seam.v = dlpi_split_free_view(p);
         c->seam.seek_no = p->seek_no;
-        c->seam.epoch = p->after_epoch;
-        c->seam.batch = p->after_batch;
+        c->seam.epoch = p->after.epoch;
+        c->seam.batch = p->after.batch;
     }
     v = c->seam.v;
     rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
@@ -20013,7 +20164,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
-    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint64_t k = p->after.batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
     bool whole;
     int rc;
@@ -20021,7 +20172,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     from = first + there;
     c->seam.rows = there;
     whole = there > 0 && there == count;
-    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
+    if (x->epoch != p->after.epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
@@ -20324,53 +20475,26 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
+    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload, preload_auto;
-    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
-
-static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
-    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
-}
-#define DLPI_CHUNK_WORD(words, member, to) \
-    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
-                       sizeof(((dlpi_chunk_rec *)0)->member), to)
-
-/* The record of the chunks, and where the words of a slot are that it speaks of. */
-static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
-                              uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows, chosen = 0;
-    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
-        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
-        !DLPI_CHUNK_WORD(words, preload, &preload) ||
-        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
-        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
-        return false;
-    x->preload = (int32_t)preload;
-    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
-        x->preload_auto = chosen == 1;
-    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
-        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
-        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
-        x->seam_buffers = x->seams = x->seam_bytes = 0;
-    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
-    return true;
-}
 
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
                                dlpi_chunk_counts *x) {
-    uint64_t in_epoch_at, used_at, used;
+    const dlpi_chunk_rec *r = &x->r;
+    uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->scheduled)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->in_epoch_at, 8, &x->scheduled))
+            return false;
         x->scheduled++;
     }
     for (uint32_t slot = 0; slot < s->n_slots; slot++) {
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
     x->device_buffers = words->rec[DLPI_REC_SINK].count;
@@ -20408,28 +20532,28 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
     if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
     if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
-    if (x.cpu_buffers == 0) return true;
+    if (x.r.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
-    c->preload = x.preload;
-    c->preload_auto = x.preload_auto;
-    c->seam_buffers = x.seam_buffers;
-    c->seams = x.seams;
-    c->seam_bytes = x.seam_bytes;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
+    c->preload = x.r.preload;
+    c->preload_auto = x.r.preload_auto == 1;
+    c->seam_buffers = x.r.seam_buffers;
+    c->seams = x.r.seams;
+    c->seam_bytes = x.r.seam_bytes;
+    c->cpu_buffers = x.r.cpu_buffers;
+    c->per_epoch = x.r.per_epoch;
+    c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
     c->device_buffers = x.device_buffers;
     c->device_free = x.device_free;
     c->device_filled = ready;
     used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
     c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
     return true;
 }
@@ -20664,23 +20788,22 @@ static void dlpi_list_work(dlp_pipe *p) {
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away; not at all where there is but one. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin = 1;
-    p->peers = 1;
+static void dlpi_wait_rule_set(dlp_pipe *p) {
+    int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) {
             p->any_inline = 1;
             continue;
         }
-        p->peers += st->n_workers;
+        peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->all_inline = p->peers == 1;
-    p->awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (p->sampler->sampler.threaded) peers++;
+    p->all_inline = peers == 1;
+    p->wait.awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
+    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -20721,7 +20844,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
                 w->joined = -1; /* an inline worker that has begun */
-                w->untimed = &p->clock_off;
+                w->untimed = &p->pace.clock_off;
             }
         }
     }
@@ -20812,15 +20935,16 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_batch_desc *d = &p->batcher->batching;
     bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : p->item_fields,
-                            own ? d->n_out_fields : p->n_item_fields, p->has_item_cells);
+    return dlpi_fields_init(p, p->batcher->name, &p->batches,
+                            own ? d->out_fields : p->datasets.fields,
+                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, behind those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->n_added;
-    p->n_added = 0;
+    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
     return rc;
@@ -20831,14 +20955,15 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = DLP_OK;
-    p->n_item_fields = ds->n_fields;
-    memcpy(p->item_fields, ds->fields, ds->n_fields * sizeof *p->item_fields);
+    p->datasets.n_fields = ds->n_fields;
+    memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
+        st->scope = (dlpi_scope){0, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
-    p->fetch->scope.n_items -= p->n_added;
+    p->fetch->scope.n_items -= p->datasets.n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
 }
@@ -20853,7 +20978,8 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_scopes(p)) != DLP_OK) return rc;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->item_fields, p->n_item_fields, false);
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->datasets.fields, p->datasets.n_fields,
+                          false);
     if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
@@ -21524,7 +21650,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->call_clock_every = 1;
+    p->pace.call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
@@ -21550,7 +21676,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((p->alive = dlpi_alive_page()) == NULL)
         return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
-    dlpi_wait_rule(p);
+    dlpi_wait_rule_set(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
     return p->beside->begin(p);
@@ -21597,7 +21723,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
-    free(p->exported);
+    free(p->exports.slots);
     dlpi_selves_free(p);
     dlpi_blocks_have(p, NULL, false);
     free(p);
@@ -21638,7 +21764,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender) {
         p->lends->drop(p, s);
     } else { /* without a call: it is that of each batch */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
+        dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
     dlpi_schedule_inline(p, dlpi_burst(p));
@@ -22815,7 +22941,7 @@ static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
-    p->exported[s].exported = 0;
+    p->exports.slots[s].exported = 0;
     p->held[s] = 0;
     return --p->n_held == 0;
 }
@@ -22824,37 +22950,38 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
-    back = p->exported[s].exported && p->exported[s].tensors == 0;
-    if (back) p->exported[s].exported = 0;
+    back = p->exports.slots[s].exported && p->exports.slots[s].tensors == 0;
+    if (back) p->exports.slots[s].exported = 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
-    if (back) p->n_exported--;
+    if (back) p->exports.n--;
     return back;
 }
 
 /* Give back what has no more tensors. Apart from the question, which each call of next asks. */
 __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
-    uint32_t left = p->n_exported;
+    uint32_t left = p->exports.n;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
+        if (p->exports.slots[s].exported == 0)
+            continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
 }
 
 static inline void dlpi_exported_sweep(dlp_pipe *p) {
-    if (p->n_exported > 0) dlpi_exported_sweep_all(p);
+    if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
 /* dlp_pipe_release, where batches have been lent. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->exported_closed) { /* written by the consumer */
-        if (!p->exported[s].exported) dlpi_give_back(p, s);
+    if (!p->exports.closed) { /* written by the consumer */
+        if (!p->exports.slots[s].exported) dlpi_give_back(p, s);
         dlpi_exported_sweep(p);
         return DLP_OK;
     }
     pthread_mutex_lock(&dlpi_exported_lock);
-    last = p->exported[s].exported == 0 && dlpi_exported_drop(p, s);
+    last = p->exports.slots[s].exported == 0 && dlpi_exported_drop(p, s);
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
@@ -22862,7 +22989,7 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
 
 /* dlp_pipe_release. */
 static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
-    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
@@ -22871,13 +22998,14 @@ static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
-    if (p->exported == NULL) return dlpi_close(p);
+    if (p->exports.slots == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);
-    p->exported_closed = 1;
+    p->exports.closed = 1;
     for (uint32_t s = 0; s < p->n_out; s++)
-        if (p->exported[s].exported && p->exported[s].tensors == 0) dlpi_exported_drop(p, s);
+        if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
+            dlpi_exported_drop(p, s);
     last = p->n_held == 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
@@ -22890,7 +23018,7 @@ static void dlpi_export_free(dlpi_export *x) {
     bool last = false;
     if (!dlpi_forked(p)) {
         pthread_mutex_lock(&dlpi_exported_lock);
-        if (--p->exported[x->slot].tensors == 0 && p->exported_closed)
+        if (--p->exports.slots[x->slot].tensors == 0 && p->exports.closed)
             last = dlpi_exported_drop(p, x->slot);
         pthread_mutex_unlock(&dlpi_exported_lock);
     }
@@ -22950,15 +23078,15 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
     uint32_t s = (uint32_t)(uintptr_t)batch->internal;
     dlpi_export *x = NULL;
-    if (p->exported == NULL) p->exported = calloc(p->n_out, sizeof *p->exported);
-    if (p->exported == NULL || (x = calloc(1, sizeof *x)) == NULL)
+    if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
+    if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
-    p->n_exported += p->exported[s].exported == 0;
-    p->exported[s].exported = 1;
-    p->exported[s].tensors++;
+    p->exports.n += p->exports.slots[s].exported == 0;
+    p->exports.slots[s].exported = 1;
+    p->exports.slots[s].tensors++;
     pthread_mutex_unlock(&dlpi_exported_lock);
     *out = x;
     return DLP_OK;
@@ -25919,8 +26047,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
-                                                producers that wait (PU2)
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker     producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -25942,6 +26070,7 @@ typedef struct dlpi_push_head { /* in region */
     uint32_t record_bytes, max_producers, n_fields, full;
     int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
 } dlpi_push_head;
 
 typedef struct dlpi_push_line { /* in region: of a producer */
@@ -26121,12 +26250,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
    takes tens of them. So where waits are short, and producer, reader and consumer have not a core
    each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
  */
-static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
-                             uint32_t *yields) {
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (producers > 1 || *yields == 0) return;
     *spin_ns = 0;
-    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
@@ -26240,7 +26368,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began;
+        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -26266,13 +26394,16 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
         began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        now = dlpi_now_ns();
+        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        dlpi_clock_waited(it->call->w, began, now);
     }
 }
 
 /* The stream has ended, with all that was taken told to producers that wait. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
+    dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
@@ -26340,11 +26471,14 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
     DLPI_STORE_RLX(&s->begun, 0u);
+    dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
     return dlpi_users_enter(&s->users, worker, state);
 }
 
 static void dlpi_push_leave(void *user, int worker, void *state) {
-    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
+    dlp_push *s = user;
+    dlpi_credit_close(&s->head->left, 1u); /* PU2 -> PU2 */
+    dlpi_users_leave(&s->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -26452,6 +26586,16 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
+/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
+   before it could tell anybody, and a successor would say it for another producer, too. */
+static bool dlpi_pusher_said_end(const dlp_pusher *u) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    uint64_t mark;
+    if (tx->tail == 0) return false;
+    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
+    return mark == DLPI_PUSH_END;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -26482,6 +26626,11 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (u->tx.lane.record_bytes != u->at.record)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
                               "the lanes' records are of another size");
+    if (d->number > 0 && dlpi_pusher_said_end(u)) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", d->number);
+    }
     u->number = (uint32_t)number + 1;
     u->full = h.full;
     u->lanes = h.max_producers;
@@ -26513,9 +26662,15 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    if (dlpi_pusher_over(u)) return false;
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
@@ -26533,13 +26688,13 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
         if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
@@ -26606,6 +26761,17 @@ static void dlpi_counters_copy(dlp_pipe *p) {
         dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
         p->counters[i].most = c[i].most;
     }
+}
+
+/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    if (rc == DLP_OK) {
+        *out = p;
+        return rc;
+    }
+    if (p && err) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
@@ -27328,7 +27494,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
-    if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+    if (p->exports.slots == NULL && !p->closing &&
+        p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);
@@ -27699,14 +27866,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_wire(p, desc, source);
-    if (rc != DLP_OK) {
-        if (err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    *out = p;
-    return DLP_OK;
+    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
@@ -28102,14 +28262,8 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     to.preload = desc->preload;
     if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
-    if (rc != DLP_OK) {
-        if (p && err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    if (chosen) dlpi_chunks_chosen(p, &to);
-    *out = p;
-    return DLP_OK;
+    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
+    return dlpi_opened(out, p, rc, err);
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {

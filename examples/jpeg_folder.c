@@ -2,9 +2,11 @@
    that epoch's own, by as many threads as there are cores. Prints how fast that went, what limited
    it, and which pictures could not be decoded: others took their places.
    Pictures are scaled while they are decoded, which is cheap, to the smallest m/8 of their size
-   that still covers 224 x 224, and cut to their middle.
+   that still covers 224 x 224, and cut to their middle. -c: nothing but that is decoded, to the
+   same bytes, which are those of the accurate integer DCT and of fancy upsampling. -s prints a sum
+   of all bytes in their order.
    cc -O2 jpeg_folder.c -lpthread -ljpeg (libjpeg62-turbo-dev)
-   jpeg_folder [-w workers] [-b batch] [-e epochs] folder */
+   jpeg_folder [-c] [-s] [-w workers] [-b batch] [-e epochs] folder */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h" /* before any system header */
 
@@ -89,11 +91,21 @@ static int has_line(decoder *d) {
     return d->room != NULL;
 }
 
+/* Have libjpeg decode no more of each line than is kept, and two columns on each side, from which
+   fancy upsampling takes colours; skip the lines above. Returns where lines now begin. */
+static unsigned crop(struct jpeg_decompress_struct *jpeg, unsigned left, unsigned top) {
+    JDIMENSION x = left < 2 ? 0 : left - 2, n = left + SIDE + 2 - x;
+    if (n > jpeg->output_width - x) n = jpeg->output_width - x;
+    jpeg_crop_scanline(jpeg, &x, &n); /* to whole blocks */
+    if (top > 0) jpeg_skip_scanlines(jpeg, top);
+    return x;
+}
+
 /* Write an item, [SIDE][SIDE][3], out of a file's bytes. Longjmps out of libjpeg end here. */
 static int decode(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n) {
     decoder *d = worker_state;
     unsigned char *out = item->data[0];
-    (void)user;
+    const int crops = *(const int *)user;
     if (setjmp(d->out) != 0) {
         jpeg_abort_decompress(&d->jpeg);
         return dlp_fail(item->call, 0, "%.200s", d->words);
@@ -101,6 +113,8 @@ static int decode(void *user, void *worker_state, dlp_item *item, const void *by
     jpeg_mem_src(&d->jpeg, bytes, (unsigned long)n);
     jpeg_read_header(&d->jpeg, TRUE);
     d->jpeg.out_color_space = JCS_RGB;
+    d->jpeg.dct_method = JDCT_ISLOW;
+    d->jpeg.do_fancy_upsampling = TRUE;
     if (!choose_scale(&d->jpeg)) {
         jpeg_abort_decompress(&d->jpeg);
         return dlp_fail(item->call, 0, "smaller than %d x %d", SIDE, SIDE);
@@ -112,6 +126,7 @@ static int decode(void *user, void *worker_state, dlp_item *item, const void *by
     }
     unsigned char *line = d->room + LINE_SHIFT;
     unsigned left = (d->jpeg.output_width - SIDE) / 2, top = (d->jpeg.output_height - SIDE) / 2;
+    if (crops) left -= crop(&d->jpeg, left, top);
     while (d->jpeg.output_scanline < top + SIDE) { /* the lines below are not wanted */
         unsigned y = d->jpeg.output_scanline;
         jpeg_read_scanlines(&d->jpeg, &line, 1);
@@ -194,7 +209,19 @@ static void report(dlp_pipe *p, const folder *f) {
     if (dlp_pipe_explain(p, text, sizeof text) > 0) fputs(text, stdout);
 }
 
-static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_desc *desc) {
+/* FNV-1a, by words (http://www.isthe.com/chongo/tech/comp/fnv/). */
+static uint64_t add_bytes(uint64_t sum, const void *bytes, size_t n) {
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        uint64_t word;
+        memcpy(&word, (const char *)bytes + i, 8);
+        sum = (sum ^ word) * UINT64_C(0x100000001b3);
+    }
+    return sum;
+}
+
+/* sum: of all bytes, or NULL. */
+static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_desc *desc,
+               uint64_t *sum) {
     dlp_files *files = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
@@ -210,6 +237,8 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
     }
     while ((code = dlp_pipe_next(p, &b)) == DLP_OK) {
         /* b->fields[0].data is [b->count][224][224][3] bytes: a training step would be here */
+        if (sum != NULL)
+            *sum = add_bytes(*sum, b->fields[0].data, (size_t)b->count * SIDE * SIDE * 3);
         dlp_pipe_release(p, b);
     }
     int bad = code != DLP_END && say_error(dlp_pipe_error(p));
@@ -228,9 +257,14 @@ int main(int argc, char **argv) {
                             .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE},
                             .pipe = {.prefetch_factor = 4}};
     folder f = {0};
-    int option;
-    while ((option = getopt(argc, argv, "w:b:e:")) != -1) {
-        if (option == 'w')
+    int option, crops = 0, sums = 0;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    while ((option = getopt(argc, argv, "csw:b:e:")) != -1) {
+        if (option == 'c')
+            crops = 1;
+        else if (option == 's')
+            sums = 1;
+        else if (option == 'w')
             desc.num_workers = atoi(optarg);
         else if (option == 'b')
             desc.batch_size = (uint32_t)atoi(optarg);
@@ -240,7 +274,8 @@ int main(int argc, char **argv) {
             break;
     }
     if (option != -1 || optind + 1 != argc) {
-        fprintf(stderr, "usage: jpeg_folder [-w workers] [-b batch] [-e epochs] folder\n");
+        fprintf(stderr,
+                "usage: jpeg_folder [-c] [-s] [-w workers] [-b batch] [-e epochs] folder\n");
         return 2;
     }
     if (!folder_list(&f, argv[optind])) {
@@ -253,10 +288,12 @@ int main(int argc, char **argv) {
                                        .n_fields = 1,
                                        .paths = (const char *const *)f.paths,
                                        .decode = decode,
+                                       .user = &crops,
                                        .max_bytes = MAX_BYTES,
                                        .worker_init = decoder_init,
                                        .worker_exit = decoder_exit};
-    int bad = run(&f, &files_desc, &desc);
+    int bad = run(&f, &files_desc, &desc, sums ? &sum : NULL);
+    if (sums) printf("sum of all bytes: %016llx\n", (unsigned long long)sum);
     folder_free(&f);
     return bad;
 }

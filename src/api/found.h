@@ -46,7 +46,7 @@
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
    agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI
+   most; with MPI (examples/mpi_filter.c)
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);

@@ -19,7 +19,8 @@
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
+   be short. Producers that push behind the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -94,7 +95,8 @@ typedef struct dlp_pusher_desc {
 /* Become a producer.
    out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
    fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
+   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 

@@ -28,7 +28,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
-    free(p->exported);
+    free(p->exports.slots);
     dlpi_selves_free(p);
     dlpi_blocks_have(p, NULL, false);
     free(p);
@@ -69,7 +69,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender) {
         p->lends->drop(p, s);
     } else { /* without a call: it is that of each batch */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
+        dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
     dlpi_schedule_inline(p, dlpi_burst(p));

@@ -36,15 +36,16 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_batch_desc *d = &p->batcher->batching;
     bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : p->item_fields,
-                            own ? d->n_out_fields : p->n_item_fields, p->has_item_cells);
+    return dlpi_fields_init(p, p->batcher->name, &p->batches,
+                            own ? d->out_fields : p->datasets.fields,
+                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, behind those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->n_added;
-    p->n_added = 0;
+    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
     return rc;
@@ -55,14 +56,15 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = DLP_OK;
-    p->n_item_fields = ds->n_fields;
-    memcpy(p->item_fields, ds->fields, ds->n_fields * sizeof *p->item_fields);
+    p->datasets.n_fields = ds->n_fields;
+    memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
+        st->scope = (dlpi_scope){0, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
-    p->fetch->scope.n_items -= p->n_added;
+    p->fetch->scope.n_items -= p->datasets.n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
 }
@@ -77,7 +79,8 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_scopes(p)) != DLP_OK) return rc;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->item_fields, p->n_item_fields, false);
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->datasets.fields, p->datasets.n_fields,
+                          false);
     if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */

@@ -52,23 +52,22 @@ static void dlpi_list_work(dlp_pipe *p) {
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away; not at all where there is but one. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin = 1;
-    p->peers = 1;
+static void dlpi_wait_rule_set(dlp_pipe *p) {
+    int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) {
             p->any_inline = 1;
             continue;
         }
-        p->peers += st->n_workers;
+        peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->all_inline = p->peers == 1;
-    p->awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (p->sampler->sampler.threaded) peers++;
+    p->all_inline = peers == 1;
+    p->wait.awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
+    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -109,7 +108,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
                 w->joined = -1; /* an inline worker that has begun */
-                w->untimed = &p->clock_off;
+                w->untimed = &p->pace.clock_off;
             }
         }
     }

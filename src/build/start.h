@@ -134,7 +134,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->call_clock_every = 1;
+    p->pace.call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
@@ -160,7 +160,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((p->alive = dlpi_alive_page()) == NULL)
         return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
-    dlpi_wait_rule(p);
+    dlpi_wait_rule_set(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
     return p->beside->begin(p);

@@ -8,8 +8,8 @@
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
    once. Where batches, or the consumer's steps, take longer, or there is no core for each
-   of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on
-   this core.
+   of those, all wait as dlpi_wait_rule_set says; but not at all where the other one is known to be
+   on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -112,7 +112,7 @@ static inline uint32_t dlpi_awake_here(uint32_t *here) {
 
 static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
     k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
     k->waits++;
 }
 
@@ -120,12 +120,12 @@ static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *he
    first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
     int i = k->rounds++;
-    bool yields = i >= p->spin_rounds;
+    bool yields = i >= p->wait.spin_rounds;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
         yields = k->same_core;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= p->spin_rounds + p->yield_rounds || k->same_core) {
+    } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
     }
     if (yields)

@@ -178,7 +178,7 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
+    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -188,7 +188,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     int rc;
     dlpi_wake_put_off(p);
     p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
     if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
@@ -235,9 +235,9 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc;
     }
     if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
-        p->clock_off = 1;
+        p->pace.clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
-        p->clock_off = 0;
+        p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
@@ -249,8 +249,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
-    dlpi_tune(p, p->last_return_ns);
+    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
     return rc;
 }
 
@@ -259,8 +259,8 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_clear(p, 0);
-    p->after_epoch = epoch + 1;
-    p->after_batch = p->after_position = 0;
+    p->after.epoch = epoch + 1;
+    p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
 }

@@ -8,13 +8,13 @@
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
-    if (p->calls_untimed + 1 >= p->call_clock_every) return false;
-    p->calls_untimed++;
+    if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
+    p->pace.calls_untimed++;
     return true;
 }
 
@@ -25,19 +25,19 @@ static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && d
    is inline, the calls not timed take the time of the last one that was. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
+    uint64_t from = p->pace.last_return_ns, each, waited;
+    uint32_t calls = p->pace.calls_untimed + 1;
+    p->pace.calls_untimed = 0;
+    p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
+    waited = p->pace.inline_ns * (calls - 1);
     dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
     dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -45,14 +45,14 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
-    dlpi_tune(p, p->last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
 }
 
 /* The wait since from was for an epoch that had to begin. Returns when that was done. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     dlpi_worker *w = p->consumer;
-    uint64_t set = p->set_ns, began = p->began_ns;
-    p->began_ns = 0;
+    uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
+    p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
     dlpi_bump(&p->ctl->wait_ns, began - from);
     if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
@@ -65,16 +65,16 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
 /* The first batch is there of an epoch that had to begin. */
 static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
     dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
-    p->border_ns = 0;
+    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
+    p->pace.border_ns = 0;
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (p->all_inline) p->inline_ns = to - from;
-    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
+    bool for_source = p->pace.source_waited;
+    p->pace.last_return_ns = to;
+    p->pace.source_waited = false;
+    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);

@@ -60,6 +60,7 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -259,18 +260,55 @@ typedef struct dlpi_counter { /* of the user's */
     uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
 } dlpi_counter;
 
+typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
+    dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
+    uint32_t n_fields;
+    uint64_t n_added; /* items behind those of fetch, others' */
+} dlpi_datasets;
+
+typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
+    int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake */
+} dlpi_wait_rule;
+
+typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
+    struct dlpi_exported *slots; /* [n_out]; NULL: never any */
+    uint32_t n;
+    int closed;
+} dlpi_exports;
+
+typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
+    uint64_t last_return_ns;
+    uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
+    uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
+    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    uint32_t calls_untimed, call_clock_every;
+    uint32_t clock_off; /* inline: this call is not timed */
+    bool source_waited; /* this wait was for the source */
+} dlpi_pace;
+
+typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
+    uint64_t base;             /* without a gap, and behind that: */
+    uint8_t at[DLPI_WINDOW_MAX];
+} dlpi_consumed;
+
+typedef struct dlpi_after { /* the state after all that was delivered */
+    uint64_t high;          /* batches up to the highest one */
+    uint64_t epoch, batch, position;
+    dlpi_source_state source;
+} dlpi_after;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
-    int started, ended, epoch_end_due;
+    int started, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_wake;   /* S2: ctl and waiters are there */
-    int32_t pid;
-    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
+    int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -290,15 +328,12 @@ struct dlp_pipe {
     const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; after them, up to */
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
-    uint32_t n_item_fields;
-    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    dlpi_datasets datasets;
     int row_by_row;          /* 1: some stage claims rows one by one, so all do */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
@@ -315,11 +350,10 @@ struct dlp_pipe {
     uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
                              are, for states */
     int32_t last;
-    int cpus, peers;
-    int spin_rounds, yield_rounds;
+    int cpus;
+    dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
-    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -354,9 +388,7 @@ struct dlp_pipe {
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
-    struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
-    uint32_t n_exported;
-    int exported_closed;
+    dlpi_exports exports;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
@@ -366,25 +398,16 @@ struct dlp_pipe {
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t looked_ns;        /* for the processes */
-    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
-    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
-    uint64_t
-        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
+    uint64_t looked_ns;   /* for the processes */
+    uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
+    dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
-    uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
-    uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high; /* batches up to the highest delivered; the state after that: */
-    uint64_t after_epoch, after_batch, after_position;
-    dlpi_source_state after_source;
-    uint32_t calls_untimed, call_clock_every;
-    uint32_t clock_off; /* inline: this call is not timed */
-    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    dlpi_consumed consumed;
+    dlpi_after after;
     dlpi_tuner tune;
     dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
@@ -435,7 +458,7 @@ static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
 }
 /* Begin to fetch the line of batch b's header, to write there: several are on their way at once. */
 static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
-    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header, 1);
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {

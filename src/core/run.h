@@ -117,7 +117,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -294,6 +294,31 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
+#define DLPI_AHEAD_BYTES 1024u
+
+/* Of more, a store waits seldom, as the processor fetches ahead itself; beside that, this would be
+   in the way. */
+static inline void dlpi_lines_ahead(const uint8_t *from, uint64_t bytes) {
+    if (bytes > DLPI_AHEAD_BYTES) return;
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write(from + i);
+}
+
+/* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
+   read them last. On their way all at once they cost little more than one of them does when a store
+   waits for it. */
+static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
+    const uint8_t *cell = dlpi_item_cell(p, t->slot);
+    uint64_t rows = t->end - t->row;
+    dlpi_lines_ahead((const uint8_t *)&dlpi_slot_index(p, t->slot)[t->row], rows * 8);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset + t->row * d->row_bytes, rows * d->row_bytes);
+    }
+}
+
+/* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -303,6 +328,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->untouched && p->open_end == 0, ended = false;
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))

@@ -60,33 +60,33 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->high) {
-        p->high = b + 1;
-        p->after_epoch = slot->epoch;
-        p->after_batch = slot->in_epoch + 1;
-        p->after_position = slot->after;
-        if (p->source->state) p->after_source = *p->source->state(p, s, 1);
+    if (b + 1 > p->after.high) {
+        p->after.high = b + 1;
+        p->after.epoch = slot->epoch;
+        p->after.batch = slot->in_epoch + 1;
+        p->after.position = slot->after;
+        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
     }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch = slot->epoch + 1;
-        p->after_batch = p->after_position = 0;
+        p->after.epoch = slot->epoch + 1;
+        p->after.batch = p->after.position = 0;
     }
 }
 
 /* The same of what a lender has handed out; after: the global position after it. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
+    p->after.epoch = last ? b->epoch + 1 : b->epoch;
+    p->after.batch = last ? 0 : b->in_epoch + 1;
+    p->after.position = last ? 0 : after;
 }
 
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
-    to->epoch = p->after_epoch;
-    to->batch = p->after_batch;
-    to->position = p->after_position;
-    if (p->source->state) dlpi_state_source(to, &p->after_source);
+    to->epoch = p->after.epoch;
+    to->batch = p->after.batch;
+    to->position = p->after.position;
+    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
     if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
 }
@@ -107,14 +107,14 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
 
 /* The consumer's books stand after a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
-    p->epoch_now = p->after_epoch = s->epoch;
-    p->after_batch = s->batch;
-    p->after_position = s->position;
+    p->epoch_now = p->after.epoch = s->epoch;
+    p->after.batch = s->batch;
+    p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_books(p, s);
-    p->after_source.bytes = s->sampler_bytes;
-    memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
+    p->after.source.bytes = s->sampler_bytes;
+    memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {

@@ -20,14 +20,15 @@ static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
 /* Batch k of the epoch is delivered; last: and its epoch is over. */
 static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
     if (!p->d.unordered) return;
-    p->win[k % DLPI_WINDOW_MAX] = 1;
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-    if (last) p->win_base = 0;
+    p->consumed.at[k % DLPI_WINDOW_MAX] = 1;
+    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    if (last) p->consumed.base = 0;
 }
 
 static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
-    p->win_base = base;
-    memset(p->win, 0, sizeof p->win);
+    p->consumed.base = base;
+    memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
 /* Bits of a state. */
@@ -40,15 +41,17 @@ static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_window_clear(p, s->batch);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_window_bit(s, k)) continue;
-        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+        p->consumed.at[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         p->epoch_open = 1;
     }
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
-    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+    return k < p->consumed.base ||
+           (k - p->consumed.base < DLPI_WINDOW_MAX && p->consumed.at[k % DLPI_WINDOW_MAX]);
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
@@ -64,7 +67,7 @@ static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
         return DLPI_NO_SLOT;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
-        to->batch = p->win_base;
+        to->batch = p->consumed.base;
         to->position = dlpi_slot_at(p, s)->begins;
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {

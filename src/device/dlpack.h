@@ -40,7 +40,7 @@ static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
-    p->exported[s].exported = 0;
+    p->exports.slots[s].exported = 0;
     p->held[s] = 0;
     return --p->n_held == 0;
 }
@@ -49,37 +49,38 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
-    back = p->exported[s].exported && p->exported[s].tensors == 0;
-    if (back) p->exported[s].exported = 0;
+    back = p->exports.slots[s].exported && p->exports.slots[s].tensors == 0;
+    if (back) p->exports.slots[s].exported = 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
-    if (back) p->n_exported--;
+    if (back) p->exports.n--;
     return back;
 }
 
 /* Give back what has no more tensors. Apart from the question, which each call of next asks. */
 __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
-    uint32_t left = p->n_exported;
+    uint32_t left = p->exports.n;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
+        if (p->exports.slots[s].exported == 0)
+            continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
 }
 
 static inline void dlpi_exported_sweep(dlp_pipe *p) {
-    if (p->n_exported > 0) dlpi_exported_sweep_all(p);
+    if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
 /* dlp_pipe_release, where batches have been lent. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->exported_closed) { /* written by the consumer */
-        if (!p->exported[s].exported) dlpi_give_back(p, s);
+    if (!p->exports.closed) { /* written by the consumer */
+        if (!p->exports.slots[s].exported) dlpi_give_back(p, s);
         dlpi_exported_sweep(p);
         return DLP_OK;
     }
     pthread_mutex_lock(&dlpi_exported_lock);
-    last = p->exported[s].exported == 0 && dlpi_exported_drop(p, s);
+    last = p->exports.slots[s].exported == 0 && dlpi_exported_drop(p, s);
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
@@ -87,7 +88,7 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
 
 /* dlp_pipe_release. */
 static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
-    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
@@ -96,13 +97,14 @@ static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
-    if (p->exported == NULL) return dlpi_close(p);
+    if (p->exports.slots == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);
-    p->exported_closed = 1;
+    p->exports.closed = 1;
     for (uint32_t s = 0; s < p->n_out; s++)
-        if (p->exported[s].exported && p->exported[s].tensors == 0) dlpi_exported_drop(p, s);
+        if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
+            dlpi_exported_drop(p, s);
     last = p->n_held == 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
@@ -115,7 +117,7 @@ static void dlpi_export_free(dlpi_export *x) {
     bool last = false;
     if (!dlpi_forked(p)) {
         pthread_mutex_lock(&dlpi_exported_lock);
-        if (--p->exported[x->slot].tensors == 0 && p->exported_closed)
+        if (--p->exports.slots[x->slot].tensors == 0 && p->exports.closed)
             last = dlpi_exported_drop(p, x->slot);
         pthread_mutex_unlock(&dlpi_exported_lock);
     }
@@ -175,15 +177,15 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
     uint32_t s = (uint32_t)(uintptr_t)batch->internal;
     dlpi_export *x = NULL;
-    if (p->exported == NULL) p->exported = calloc(p->n_out, sizeof *p->exported);
-    if (p->exported == NULL || (x = calloc(1, sizeof *x)) == NULL)
+    if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
+    if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
-    p->n_exported += p->exported[s].exported == 0;
-    p->exported[s].exported = 1;
-    p->exported[s].tensors++;
+    p->exports.n += p->exports.slots[s].exported == 0;
+    p->exports.slots[s].exported = 1;
+    p->exports.slots[s].tensors++;
     pthread_mutex_unlock(&dlpi_exported_lock);
     *out = x;
     return DLP_OK;

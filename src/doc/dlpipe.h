@@ -335,7 +335,7 @@
      for all, as it does in other loaders; in the economic topology others take its items.
    * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
      documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
-     Items of several datasets are not joined; a chain of maps may add fields from elsewhere.
+     Items of several datasets are joined by their numbers alone (>>join), not by keys.
    * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
      fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where

@@ -59,7 +59,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
                        ", which is not the %s that a rank gave",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after_epoch;
+    e.epoch = p->after.epoch;
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -97,7 +97,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
    end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
     dlpi_bslot *slot;
     if (!a->asks || rc > 0) return rc;
     if (a->left == 0 || a->generation != here) {

@@ -141,14 +141,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_wire(p, desc, source);
-    if (rc != DLP_OK) {
-        if (err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    *out = p;
-    return DLP_OK;
+    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {

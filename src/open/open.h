@@ -14,6 +14,17 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
+/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    if (rc == DLP_OK) {
+        *out = p;
+        return rc;
+    }
+    if (p && err) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;

@@ -188,7 +188,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
-    if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+    if (p->exports.slots == NULL && !p->closing &&
+        p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);

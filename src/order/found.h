@@ -23,11 +23,7 @@ typedef struct dlpi_found_plan {
     uint64_t seed;
     uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
-    struct {
-        bool ready;
-        uint64_t epoch, pass;
-        dlp_permutation order;
-    } passes[2]; /* streams are in this pass or that */
+    dlp_permutation passes[2]; /* streams are in this pass or that */
     /* by weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
@@ -66,25 +62,18 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
     order = &q->own_passes[s - q->own_first];
-    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
-        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
-    return own[dlp_permutation_at(order, j)];
+    return own[dlp_permutation_at(dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch),
+                                  j)];
 }
 
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s;
+    uint64_t j = ordinal % each * q->streams + s, seed;
     if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
-    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
-        q->passes[pass & 1].pass != pass) {
-        q->passes[pass & 1].ready = true;
-        q->passes[pass & 1].epoch = epoch;
-        q->passes[pass & 1].pass = pass;
-        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
-                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
-    }
-    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
+    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
+                              j);
 }
 
 /* The permutation of an input's n items, in this pass. */

@@ -9,7 +9,7 @@
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
-   and published run changes with it; tests/unit/order.c pins them. */
+   and published run changes with it; tests/unit/order/order.c pins them. */
 
 /* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
@@ -96,7 +96,7 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    and the additions, not exclusive ors, give odd permutations as often as even ones.
 
    Few rounds on few values can be told from a random permutation by counting pairs of positions
-   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order.c counts): hence 10
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order/order.c counts): hence 10
    rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
@@ -266,6 +266,13 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 #endif
     for (; done < valid; done++) out[done] = dlp_permutation_at(p, first + done);
     for (; done < count; done++) out[done] = UINT64_MAX;
+}
+
+/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+static const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n, uint64_t seed,
+                                                  uint64_t epoch) {
+    if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
+    return p;
 }
 
 /* --- Weights ---------------------------------------------------------------------------------

@@ -144,11 +144,8 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
 
 static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
                                               uint64_t part, uint64_t epoch) {
-    uint64_t n = dlpi_part_size(q, part);
-    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part);
-    if (items->n != n || items->seed != seed || items->epoch != epoch)
-        dlp_permutation_init(items, n, seed, epoch);
-    return items;
+    return dlpi_permutation_of(items, dlpi_part_size(q, part),
+                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
 }
 
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,

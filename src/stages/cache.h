@@ -156,6 +156,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
+    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
@@ -189,13 +190,12 @@ static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
 /* What of the cache is in use; a record that says nonsense is taken for no cache. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0, cells, bytes, items;
+    uint64_t kept = 0;
+    dlpi_kept_rec r;
     DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1) return true;
-    if (!dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_cells), 8, &cells) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, cell_bytes), 8, &bytes) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_items), 8, &items) ||
-        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+    if (words->rec[DLPI_REC_KEPT].count != 1 ||
+        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
+        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
@@ -203,9 +203,9 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * bytes;
-    out->cache_capacity = cells * bytes;
-    out->cache_all_bytes = dlpi_times(items, bytes);
+    out->cache_bytes = kept * r.cell_bytes;
+    out->cache_capacity = r.n_cells * r.cell_bytes;
+    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
     return true;
 }
 

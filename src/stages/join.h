@@ -9,7 +9,8 @@
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */
@@ -84,21 +85,21 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
     p->fetch->dataset.n_items += n;
-    p->n_added += n;
+    p->datasets.n_added += n;
     return DLP_OK;
 }
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset.n_items - p->n_added;
+    uint64_t first = p->fetch->dataset.n_items - p->datasets.n_added;
     for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
         first += s->dataset.n_items;
-    if (st->dataset.n_fields != p->n_item_fields)
+    if (st->dataset.n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "a mixed dataset has the fields of the first: n_fields is %" PRIu32
                            ", there %" PRIu32,
-                           st->dataset.n_fields, p->n_item_fields);
-    for (uint32_t i = 0; i < p->n_item_fields; i++) {
-        const dlp_field *a = &p->item_fields[i], *b = &st->fields[i];
+                           st->dataset.n_fields, p->datasets.n_fields);
+    for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -108,13 +109,13 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->n_item_fields, first, st->dataset.n_items,
+    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t n = p->n_item_fields;
+    uint32_t n = p->datasets.n_fields;
     if (st->dataset.n_items != p->fetch->dataset.n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
@@ -127,11 +128,11 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            st->dataset.n_fields, n);
     for (uint32_t i = 0; i < st->dataset.n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->item_fields[k].name) == 0)
+            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
                 return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->item_fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
-    p->n_item_fields += st->dataset.n_fields;
+    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    p->datasets.n_fields += st->dataset.n_fields;
     st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
     return DLP_OK;

@@ -18,7 +18,7 @@ static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
     w->batch.call = &w->note;
     rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-    return dlpi_redzone_batch(w, t->slot, rc);
+    return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
 static const dlpi_stage_ops dlpi_map_item_ops = {

@@ -309,8 +309,8 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
 /* Is what is in the seam of the batch that comes next? */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
-           c->seam.batch == p->after_batch;
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
+           c->seam.batch == p->after.batch;
 }
 
 /* Add rows [g, g + count) of the chunk's axis to the seam. */
@@ -323,8 +323,8 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     if (at == 0) {
         c->seam.v = dlpi_split_free_view(p);
         c->seam.seek_no = p->seek_no;
-        c->seam.epoch = p->after_epoch;
-        c->seam.batch = p->after_batch;
+        c->seam.epoch = p->after.epoch;
+        c->seam.batch = p->after.batch;
     }
     v = c->seam.v;
     rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
@@ -400,7 +400,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
-    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint64_t k = p->after.batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
     bool whole;
     int rc;
@@ -408,7 +408,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     from = first + there;
     c->seam.rows = there;
     whole = there > 0 && there == count;
-    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
+    if (x->epoch != p->after.epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
@@ -711,53 +711,26 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
+    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload, preload_auto;
-    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
-
-static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
-    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
-}
-#define DLPI_CHUNK_WORD(words, member, to) \
-    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
-                       sizeof(((dlpi_chunk_rec *)0)->member), to)
-
-/* The record of the chunks, and where the words of a slot are that it speaks of. */
-static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
-                              uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows, chosen = 0;
-    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
-        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
-        !DLPI_CHUNK_WORD(words, preload, &preload) ||
-        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
-        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
-        return false;
-    x->preload = (int32_t)preload;
-    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
-        x->preload_auto = chosen == 1;
-    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
-        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
-        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
-        x->seam_buffers = x->seams = x->seam_bytes = 0;
-    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
-    return true;
-}
 
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
                                dlpi_chunk_counts *x) {
-    uint64_t in_epoch_at, used_at, used;
+    const dlpi_chunk_rec *r = &x->r;
+    uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->scheduled)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->in_epoch_at, 8, &x->scheduled))
+            return false;
         x->scheduled++;
     }
     for (uint32_t slot = 0; slot < s->n_slots; slot++) {
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
     x->device_buffers = words->rec[DLPI_REC_SINK].count;
@@ -795,28 +768,28 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
     if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
     if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
-    if (x.cpu_buffers == 0) return true;
+    if (x.r.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
-    c->preload = x.preload;
-    c->preload_auto = x.preload_auto;
-    c->seam_buffers = x.seam_buffers;
-    c->seams = x.seams;
-    c->seam_bytes = x.seam_bytes;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
+    c->preload = x.r.preload;
+    c->preload_auto = x.r.preload_auto == 1;
+    c->seam_buffers = x.r.seam_buffers;
+    c->seams = x.r.seams;
+    c->seam_bytes = x.r.seam_bytes;
+    c->cpu_buffers = x.r.cpu_buffers;
+    c->per_epoch = x.r.per_epoch;
+    c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
     c->device_buffers = x.device_buffers;
     c->device_free = x.device_free;
     c->device_filled = ready;
     used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
     c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
     return true;
 }

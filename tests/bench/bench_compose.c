@@ -1,8 +1,9 @@
 /* Nanoseconds an item: a filter that keeps half of its inputs, an expander that makes four items of
-   each, two datasets zipped and mixed half and half, and push, beside a plain chain of the same
-   rounds: items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage). A
-   filter's ns are those of an input, an expander's those of an item;
-   push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
+   each, two datasets zipped and mixed half and half, two fetches in a row (one reads into scratch
+   fields, the other makes the item of them), and push, beside a plain chain of the same rounds:
+   items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage). A filter's ns
+   are those of an input, an expander's those of an item; push is beside a bare bundle of lanes,
+   too. Ratios are medians of rounds.
 
      bench_compose [rounds [most workers]] */
 #define DLPIPE_IMPLEMENTATION
@@ -128,6 +129,41 @@ static double joined(int workers, int how) {
     return ns;
 }
 
+static int fetch_read(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[1] = it->index;
+    return 0;
+}
+
+static int fetch_made(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = *(const uint64_t *)it->data[1];
+    return 0;
+}
+
+/* Rows are claimed one by one there. */
+static double in_a_row(int workers) {
+    static const dlp_field raw = {"raw", DLP_U64, 0, {0}, 0, 0};
+    dlp_dataset dataset = {.n_items = items, .fields = &word, .n_fields = 1};
+    dlp_fetch_desc first = {.dataset = &dataset, .workers = {.num_workers = workers}};
+    dlp_scratch_desc scratch = {.fields = &raw, .n_fields = 1};
+    dlp_map_desc second = {.item = fetch_made, .workers = {.num_workers = workers}};
+    dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
+    dlp_batch_desc batch = {.batch_size = BATCH};
+    dlp_sampler_desc sampler = {0};
+    dlp_pipe *p;
+    dlp_error err;
+    dataset.fetch = fetch_read;
+    second.workers.idempotent = 1;
+    if (dlp_pipe_open(&p, &d, &err) != DLP_OK) return NAN;
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_fetch(p, &first);
+    dlp_pipe_add_scratch(p, &scratch);
+    dlp_pipe_add_map(p, &second);
+    dlp_pipe_add_batch(p, &batch);
+    return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
+}
+
 /* ---- push ---- */
 
 typedef struct producer {
@@ -216,6 +252,7 @@ static double sample_filter(void *n) { return filter(*(int *)n); }
 static double sample_expand(void *n) { return expander(*(int *)n); }
 static double sample_zip(void *n) { return joined(*(int *)n, DLP_JOIN_ZIP); }
 static double sample_mix(void *n) { return joined(*(int *)n, DLP_JOIN_MIX); }
+static double sample_scratch(void *n) { return in_a_row(*(int *)n); }
 static double sample_bare(void *n) { return bare(*(int *)n); }
 static double sample_push(void *n) { return pushed(*(int *)n); }
 
@@ -233,12 +270,14 @@ static void by_workers(int workers, int rounds) {
     compete(&s, "expand", "", sample_expand, &workers);
     compete(&s, "zip", "", sample_zip, &workers);
     compete(&s, "mix", "", sample_mix, &workers);
+    compete(&s, "scratch", "", sample_scratch, &workers);
     run_rounds(&s, "compose", rounds);
     put_beside(&s, "compose_plain", "workers", workers, 0, -1);
     put_beside(&s, "compose_filter", "workers", workers, 1, 0);
     put_beside(&s, "compose_expand", "workers", workers, 2, 0);
     put_beside(&s, "compose_zip", "workers", workers, 3, 0);
     put_beside(&s, "compose_mix", "workers", workers, 4, 0);
+    put_beside(&s, "compose_scratch", "workers", workers, 5, 0);
 }
 
 static void by_producers(int producers, int rounds) {

@@ -483,7 +483,7 @@ static void setup(void) {
     scratch_rig(&r, &field);
     if (rig_open(&r, &pipe_) != DLP_OK) abort();
     note = (notes *)arena_take(1, sizeof *note);
-    pipe_->spin_rounds = pipe_->yield_rounds = 0;
+    pipe_->wait.spin_rounds = pipe_->wait.yield_rounds = 0;
     if (is.rows > 32) { /* two runs, one in each word */
         pipe_->cpus = 1;
         for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].block->item_ns = 1;
@@ -492,7 +492,7 @@ static void setup(void) {
     if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
     if (is.awake) pipe_->cpus = 1; /* it does not spin */
-    pipe_->awake_ns = 0;
+    pipe_->wait.awake_ns = 0;
     pipe_->ctl->keep_awake = is.awake;
     list_places();
     model.bound = is.bound;

@@ -277,9 +277,7 @@ argument() { # the checker's short form; a unit test's seed
 }
 
 beside() { # DIR: the test programs, beside the header that lies there
-    for d in unit model rig; do
-        mkdir -p "$1/tests/$d" && cp tests/$d/*.[ch] "$1/tests/$d" || return
-    done
+    mkdir -p "$1/tests" && cp -r tests/unit tests/model tests/rig "$1/tests"
 }
 
 # Who notices mutant $1? One line into $out/$1.result: what, or nothing.
@@ -294,8 +292,9 @@ try_mutant() {
     hint=$(awk -v n="$1" '/^=/ { k++ } /^@/ && k == n { print $2 }' "$out/list")
     for unit in ${hint:-model $units}; do
         beside "$dir" || return
-        # shellcheck disable=SC2086
-        "$cc" $flags -o "$dir/$unit" "$dir"/tests/*/$unit.c -lpthread -lm >"$dir/$unit.log" 2>&1
+        # shellcheck disable=SC2046,SC2086
+        "$cc" $flags -o "$dir/$unit" $(find "$dir/tests" -name $unit.c) -lpthread -lm \
+            >"$dir/$unit.log" 2>&1
         if [ ! -x "$dir/$unit" ]; then
             echo "DOES NOT COMPILE: $(grep -m 1 error "$dir/$unit.log")" >"$out/$1.result"
             return
@@ -335,8 +334,8 @@ mkdir -p "$out/0"
 cp "$out/dlpipe.h" "$out/0"
 for unit in model $units; do
     beside "$out/0" || exit 1
-    # shellcheck disable=SC2086
-    "$cc" $flags -O1 -o "$out/0/$unit" "$out"/0/tests/*/$unit.c -lpthread -lm || exit 1
+    # shellcheck disable=SC2046,SC2086
+    "$cc" $flags -O1 -o "$out/0/$unit" $(find "$out/0/tests" -name $unit.c) -lpthread -lm || exit 1
     limited 100 "$out/0/$unit" "$(argument $unit)" >"$out/0/$unit.log" 2>&1
     code=$?
     if [ $code -eq 78 ]; then

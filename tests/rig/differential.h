@@ -59,6 +59,7 @@ typedef struct cfg {
     int stop_at, seeks, leaves, closes_at, stops_at, holds, polls, looks, tunes, both_fail;
     int share, sharers, serves; /* subscribers */
     int joined;                 /* a second dataset is zipped */
+    uint64_t mix_first;         /* items of the first dataset, the rest a join's; 0: there is one */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
@@ -155,6 +156,7 @@ static inline int life_tuned(const wiring *w) {
     X(FILLS, "writes_all_bytes", c->fills, c->fills = 0) \
     X(CACHE, "cache", any_life(c, life_cache), LIVES(w->cache = 0)) \
     X(JOIN, "zipped with another dataset", c->joined, c->joined = 0) \
+    X(JOIN_MIX, "mixed with another dataset", c->mix_first > 0, c->mix_first = 0) \
     X(MAPS, "item maps", c->n_maps > 0, c->n_maps = 0) \
     X(IDEMPOTENT, "idempotent item map", c->n_maps > 0 && c->idem[S_MAP0], \
       c->idem[S_MAP0] = c->idem[S_MAP1] = 0) \
@@ -460,7 +462,7 @@ static inline void legal_share(cfg *c) {
 
 /* Ready-made openers take what they can say. */
 static inline void legal_topology(cfg *c, wiring *w) {
-    if (c->n_maps || c->n_bmaps || c->joined) w->topology = T_HAND;
+    if (c->n_maps || c->n_bmaps || c->joined || c->mix_first) w->topology = T_HAND;
     if (w->topology >= T_CLASSIC && w->st[S_FETCH].n == 0) w->topology = T_LOADER;
     if (w->topology == T_CLASSIC) w->fetcher = 0;
     if (w->st[S_FETCH].n == 0) w->fetcher = 0;
@@ -505,6 +507,7 @@ static inline void legal(cfg *c) {
     legal_chunks(c);
     legal_share(c);
     if (c->kind != K_ITEMS || c->collate != C_NONE) c->joined = 0;
+    if (c->kind != K_ITEMS || c->mix_first >= c->n_items) c->mix_first = 0;
     positions = c->samples ? c->samples : c->n_subset ? c->n_subset : c->n_items;
     if (c->steps) positions = (uint64_t)c->steps * c->batch;
     legal_last(c, positions);
@@ -535,6 +538,7 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     c->joined = one_in(&d, 2);
     LIVES(w->join = ((stage_plan){between(&d, 0, 4), processes && one_in(&d, 3), 0, 0});
           w->join_fetcher = between(&d, 0, 1))
+    c->mix_first = one_in(&d, 3) ? 1 + roll(&d, (uint32_t)c->n_items) : 0;
     if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);

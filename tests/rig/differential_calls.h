@@ -67,9 +67,15 @@ static void call_worker_exit(void *user, int worker, void *state) {
     s->magic = 0;
     free(s);
 }
+/* Of items whose dataset is mixed with that of fetch: their numbers are the pipe's here. */
+static char mixed_;
+static void of_mix(const void *user, dlp_item *it) {
+    if (user == &mixed_) it->index += now_.mix_first;
+}
+
 static void check_state(const void *user, const void *state, int worker, int stage) {
     const own_state *s = state;
-    if (user != &now_) violation("%s has another user", stage_names[stage]);
+    if (user != &now_ && user != &mixed_) violation("%s has another user", stage_names[stage]);
     if (s == NULL || s->magic != 0x5eed || (worker >= 0 && s->worker != worker))
         violation("%s: worker %d has another state", stage_names[stage], worker);
 }
@@ -167,6 +173,7 @@ static int item_fetch(void *user, dlp_item *it) {
 
 static int call_fetch(void *user, dlp_item *it) {
     check_state(user, it->worker_state, (int)it->worker, S_FETCH);
+    of_mix(user, it);
     return spoiled(it, item_fetch(user, it));
 }
 
@@ -197,6 +204,7 @@ static int call_submit(void *user, void *state, dlp_item *it) {
     own_state *s = state;
     check_state(user, state, (int)it->worker, S_FETCH);
     if (s->n > 0 && (s->n == ROOM || test_pick(&s->random, 8) == 0)) return DLP_FULL;
+    of_mix(user, it);
     if (test_pick(&s->random, 6) == 0) { /* over at once, if it fails */
         fault f = fault_of(&now_, now_.life, it->index);
         if (f.stage == S_FETCH && f.kind == FAULT_FAILS) return item_fetch(user, it);
@@ -553,7 +561,7 @@ static int sampler_desc(const cfg *c, dlp_sampler_desc *d) {
 
 static void dataset_desc(const cfg *c, dlp_dataset *d) {
     memset(d, 0, sizeof *d);
-    d->n_items = c->kind == K_STREAM ? 0 : c->n_items;
+    d->n_items = c->kind == K_STREAM ? 0 : c->mix_first ? c->mix_first : c->n_items;
     d->open_end = c->kind == K_STREAM;
     d->fields = item_fields;
     d->n_fields = c->ragged ? 3 : 2;
@@ -624,16 +632,33 @@ static dlp_stage add_map(const cfg *c, int s) {
     return dlp_pipe_add_map(run_.pipe, &d);
 }
 
-static dlp_stage add_fetch(const cfg *c) {
+static void fetch_desc(const cfg *c, dlp_dataset *dataset, dlp_fetch_desc *d) {
     const wiring *w = &c->w[c->life];
+    memset(d, 0, sizeof *d);
+    d->dataset = dataset;
+    d->fetcher = w->fetcher;
+    dataset_desc(c, dataset);
+    workers_desc(c, S_FETCH, &d->workers);
+    if (w->fetcher) d->in_flight = w->in_flight;
+    d->async = (dlp_async){call_submit, call_reap};
+}
+
+static dlp_stage add_fetch(const cfg *c) {
     dlp_dataset dataset;
-    dlp_fetch_desc d = {.dataset = &dataset, .fetcher = w->fetcher};
-    dataset_desc(c, &dataset);
-    workers_desc(c, S_FETCH, &d.workers);
-    if (w->fetcher) d.in_flight = w->in_flight;
-    d.async = (dlp_async){call_submit, call_reap};
+    dlp_fetch_desc d;
+    fetch_desc(c, &dataset, &d);
     return dlp_pipe_add_fetch(run_.pipe, &d);
 }
+
+/* The same with the other items, by workers of its own. */
+static dlp_stage add_mixed(const cfg *c) {       /* needs: join */
+    dlp_dataset dataset;                         /* needs: join */
+    dlp_join_desc d = {.how = DLP_JOIN_MIX};     /* needs: join */
+    fetch_desc(c, &dataset, &d.fetch);           /* needs: join */
+    dataset.n_items = c->n_items - c->mix_first; /* needs: join */
+    dataset.user = &mixed_;                      /* needs: join */
+    return dlp_pipe_add_join(run_.pipe, &d);     /* needs: join */
+} /* needs: join */
 
 static int call_join(void *user, dlp_item *it) {                             /* needs: join */
     uint64_t word = dlp_hash(it->index, 2, 3, 4);                            /* needs: join */
@@ -650,6 +675,7 @@ static dlp_stage add_join(const cfg *c) {                                /* need
     dlp_join_desc d;                                                     /* needs: join */
     memset(&d, 0, sizeof d);                                             /* needs: join */
     dataset_desc(c, &dataset);                                           /* needs: join */
+    dataset.n_items = c->n_items;                                        /* needs: join */
     dataset.fields = &field;                                             /* needs: join */
     dataset.n_fields = 1;                                                /* needs: join */
     dataset.fetch = call_join;                                           /* needs: join */
@@ -688,6 +714,7 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
         at[n++] = run_.id[S_PARTS] = dlp_pipe_add_parts(run_.pipe, &part);
     }
     at[n++] = run_.id[S_FETCH] = add_fetch(c);
+    if (c->mix_first) at[n++] = add_mixed(c); /* needs: join */
     if (w->cache) at[n++] = dlp_pipe_add_cache(run_.pipe, &cache);
     for (int i = 0; i < c->n_maps; i++) at[n++] = run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
     if (c->joined) at[n++] = add_join(c); /* needs: join */

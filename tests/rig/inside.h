@@ -74,7 +74,7 @@ INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, 
 
 INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
     uint64_t before = start - 1;
-    p->schedule.published = p->base = p->high = start;
+    p->schedule.published = p->base = p->after.high = start;
     p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
     for (int i = 0; i < p->n_workers; i++)
         p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;

@@ -114,8 +114,9 @@ typedef struct setup {
     int shuffled; /* 1: not the order of the mix */
     uint32_t prefetch;
     const dlp_shm_desc *shm;
-    int cache;    /* 1: behind all, 2: behind fetch */
-    int dispatch; /* DLP_DISPATCH_* of all */
+    dlp_item_fn gate, gate_map; /* in place of each fetch; behind all datasets */
+    int cache;                  /* 1: behind all, 2: behind fetch */
+    int dispatch;               /* DLP_DISPATCH_* of all */
     int64_t epochs;
     int collate, max_skips, parts;
     dlp_mix *mix; /* NULL: shuffled */
@@ -186,7 +187,7 @@ static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
     ds->fields = s->of[i].fields;
     ds->n_fields = s->of[i].plain ? 1 : 2;
     ds->writes_all_bytes = s->of[i].plain != 0;
-    ds->fetch = source_fetch;
+    ds->fetch = s->gate ? s->gate : source_fetch;
     ds->user = &s->of[i];
     f->dataset = ds;
     f->workers.num_workers = s->workers[i];
@@ -287,6 +288,7 @@ static dlp_pipe *setup_open(setup *s, int how_second) {
     }
     if (middle) add_map(p, s, map_middle, NULL);
     if (s->map) add_map(p, s, map_adds, s);
+    if (s->gate_map) add_map(p, s, s->gate_map, NULL);
     if (s->cache == 1) add_cache(p, 1); /* needs: cache */
     batch.batch_size = s->batch;
     batch.collate = s->collate ? dlp_collate_pad : NULL;

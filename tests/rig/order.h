@@ -1,4 +1,4 @@
-/* What tests/unit/order.c and tests/unit/samplers.c share: a test runner and some statistics. */
+/* What order.c and samplers.c in tests/unit/order share: a test runner and some statistics. */
 #ifndef DLPIPE_TESTS_ORDER_H
 #define DLPIPE_TESTS_ORDER_H
 

@@ -274,7 +274,8 @@ files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | s
 
 # What has one format, by .clang-format.
 formatted() {
-    ls src/*/*.h tests/*/*.c tests/*/*.h tests/*/*.cc examples/*.c examples/*/*.[ch]* |
+    ls src/*/*.h tests/*/*.c tests/*/*.h tests/*/*.cc tests/*/*/*.c tests/*/*/*.cc \
+        examples/*.c examples/*/*.[ch]* |
         grep -v '^src/doc/'
 }
 
@@ -317,7 +318,7 @@ fi
 # without clang-tidy's look at examples, as in .ci/run.
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { echo "$cc: not installed, left out"; continue; }
-    sources='tests/unit/*.c tests/system/*.c tests/model/*.c tests/fuzz/*.c tests/bench/*.c
+    sources='tests/unit/*/*.c tests/system/*/*.c tests/model/*.c tests/fuzz/*.c tests/bench/*.c
         examples/*.c'
     [ $cc = clang ] || sources='tests/bench/*.c examples/*.c'
     [ -z "${FEW:-}" ] || sources='examples/*.c'

@@ -12,7 +12,9 @@ dir=build/without
 # shellcheck disable=SC2034
 few='pipe_basic pipe_ragged samplers'
 
-kinds() { sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h; }
+kinds() {
+    sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h | LC_ALL=C sort -u
+}
 
 make_aside() { # KIND
     dir=build/without/$1
@@ -32,7 +34,8 @@ make_aside() { # KIND
 # Files whose first line names the kind are left out, of others the lines that end so.
 tests_aside() { # KIND
     cp -r Makefile README.md tests examples "$dir/"
-    grep -rlE "/\* needs: ([a-z]+ )*$1 ([a-z]+ )*\*/" tests/*/*.[ch] | while read -r f; do
+    grep -rlE "/\* needs: ([a-z]+ )*$1 ([a-z]+ )*\*/" tests --include=*.[ch] |
+        while read -r f; do
         case $(sed 1q "$f") in
         "/* needs: "*) rm "$dir/$f" ;;
         *) awk -v without="$1" -f src/join.awk "$f" >"$dir/$f" ;;
@@ -41,7 +44,8 @@ tests_aside() { # KIND
 }
 
 names() { # FOLDER: of the tests in C that are left
-    for f in "$1"/tests/unit/*.c "$1"/tests/system/*.c "$1"/tests/model/*.c "$1"/tests/fuzz/*.c; do
+    for f in "$1"/tests/unit/*/*.c "$1"/tests/system/*/*.c "$1"/tests/model/*.c \
+        "$1"/tests/fuzz/*.c; do
         basename "$f" .c
     done
 }

@@ -1,0 +1,457 @@
+/* needs: parts split */
+/* Every call that >>threads lets any thread make, made by other threads while pipes of every make
+   run, seek, leave epochs, are tuned and are stopped. It is for the thread sanitizer, which sees
+   what is read while another thread writes it; alone it checks that what is read makes sense. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../rig/pipe_rig.h"
+
+enum { ITEMS = 600, ROWS = 10, LOOKERS = 2 };
+
+enum {
+    INLINE,
+    ECONOMIC,
+    IN_TURN,
+    CLASSIC,
+    CONCURRENT,
+    ASYNC,
+    COLLATE,
+    UNORDERED,
+    CACHE,
+    TUNED,
+    STREAM,
+    MAPS,
+    SAMPLER_THREAD,
+    BATCH_SAMPLER,
+    TRANSFER,
+    TRANSFER_THREAD,
+    PARTS,
+    PARTS_COLLATE,
+    CHUNKS,
+    CHUNKS_ROWS,
+    CHUNKS_STAY,
+    CHUNKS_DEVICE,
+    CHUNKS_DEVICE_INLINE,
+    CHUNKS_STAY_DEVICE,
+    KINDS
+};
+static const char *const kind_names[KINDS] = {"inline",
+                                              "economic",
+                                              "in turn",
+                                              "classic",
+                                              "concurrent",
+                                              "async",
+                                              "collate",
+                                              "unordered",
+                                              "cache",
+                                              "tuned",
+                                              "stream",
+                                              "maps",
+                                              "sampler thread",
+                                              "batch sampler",
+                                              "transfer",
+                                              "transfer thread",
+                                              "parts",
+                                              "parts, collate",
+                                              "chunks",
+                                              "chunks, rows shuffled",
+                                              "chunks that stay",
+                                              "chunks, device",
+                                              "chunks, device inline",
+                                              "chunks that stay, device"};
+
+static const dlp_field one_field[1] = {{"word", DLP_U64, 1, {4}, 0, 0}};
+
+/* ---- sources: some items fail for good, some once ---- */
+
+static int item_fails(const dlp_item *it) {
+    if (it->index % 97 == 5) return dlp_fail(it->call, 5, "item %d is bad", (int)it->index);
+    if (it->index % 31 == 7 && it->attempt == 0) return dlp_fail(it->call, 11, "not yet");
+    return 0;
+}
+
+static int any_fetch(void *user, dlp_item *it) {
+    (void)user;
+    if (it->index % 16 == 0) test_pause(20000);
+    memcpy(it->data[0], &it->index, sizeof it->index);
+    return item_fails(it);
+}
+
+static int stream_fetch(void *user, dlp_item *it) {
+    return it->index >= ITEMS ? DLP_END : any_fetch(user, it);
+}
+
+static int any_part(void *user, dlp_part *part) {
+    (void)user;
+    part->bytes = 8;
+    memcpy(part->data, &part->index, 8);
+    return part->index == 3 ? dlp_fail(part->call, 5, "part 3 is bad") : 0;
+}
+
+static int any_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    test_pause(50000);
+    memset(c->data[0], 1, (size_t)c->count * 32);
+    return 0;
+}
+
+static int any_map(void *user, dlp_batch *b, void *state) {
+    (void)user;
+    (void)state;
+    ((uint64_t *)b->fields[0].data)[0]++;
+    return 0;
+}
+
+typedef struct held {
+    dlp_item *item[8];
+    int n;
+} held;
+static int held_init(void *user, int worker, void **state) {
+    held *h = calloc(1, sizeof *h);
+    (void)user;
+    (void)worker;
+    *state = h;
+    return h == NULL;
+}
+static void held_exit(void *user, int worker, void *state) {
+    (void)user;
+    (void)worker;
+    free(state);
+}
+static int held_submit(void *user, void *state, dlp_item *it) {
+    held *h = state;
+    (void)user;
+    if (h->n == 8) return DLP_FULL;
+    h->item[h->n++] = it;
+    return 0;
+}
+static int held_reap(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
+    held *h = state;
+    int n = 0;
+    (void)ms;
+    for (; n < max && h->n > 0; n++) {
+        done[n] = h->item[--h->n];
+        code[n] = any_fetch(user, done[n]);
+    }
+    return n;
+}
+
+static int64_t list_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    uint64_t *at = user;
+    (void)epoch;
+    if (*at >= ITEMS) return (int64_t)(*at = 0);
+    for (uint64_t i = 0; i < max; i++) index[i] = (*at)++;
+    return (int64_t)max;
+}
+
+/* ---- pipes ---- */
+
+static int any_chunks(int kind, dlp_pipe **p, dlp_error *e) {
+    dlp_chunks_desc d = {.n_items = ITEMS,
+                         .fields = one_field,
+                         .n_fields = 1,
+                         .chunk_rows = 50,
+                         .batch_size = ROWS,
+                         .load = any_chunk,
+                         .shuffle_chunks = 1,
+                         .epochs = 4,
+                         .workers = {.num_workers = 3},
+                         .pipe = {.max_held = 2}};
+    if (kind >= CHUNKS_DEVICE) d.device = dlp_device_host();
+    d.shuffle_rows = kind == CHUNKS_ROWS || kind == CHUNKS_DEVICE;
+    if (kind == CHUNKS_STAY) d.preload = DLP_PRELOAD_CPU;
+    if (kind == CHUNKS_STAY_DEVICE) d.preload = DLP_PRELOAD_DEVICE;
+    if (kind == CHUNKS_DEVICE_INLINE) d.transfer_inline = 1;
+    return dlp_chunks_open(p, &d, e);
+}
+
+static int any_maps(dlp_pipe **p) {
+    rig r;
+    rig_init(&r, ITEMS, ROWS);
+    rig_workers(&r, 2, DLP_DISPATCH_BATCHES);
+    r.dataset.fields = one_field;
+    r.dataset.n_fields = 1;
+    r.dataset.fetch = any_fetch;
+    r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+    r.item_map[0].item = any_fetch; /* writes the index again; some fail */
+    r.item_map[0].workers.on_error = DLP_ON_ERROR_DROP;
+    r.batch_map[0].batch = any_map;
+    r.n_item_maps = r.n_batch_maps = 1;
+    r.repeat.epochs = 4;
+    return rig_try(&r, p, NULL);
+}
+
+static uint64_t list_at;
+
+static void any_topology(int kind, dlp_loader_desc *d) {
+    if (kind == INLINE) d->num_workers = 0;
+    if (kind == IN_TURN) d->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (kind == CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
+    if (kind == CONCURRENT) d->topology = DLP_TOPOLOGY_CONCURRENT;
+    if (kind == CONCURRENT) d->fetch.fetcher = DLP_FETCH_THREADS, d->fetch.in_flight = 4;
+    if (kind == ASYNC) {
+        d->fetch.fetcher = DLP_FETCH_ASYNC, d->fetch.in_flight = 16;
+        d->fetch.async = (dlp_async){held_submit, held_reap};
+        d->fetch.workers.worker_init = held_init, d->fetch.workers.worker_exit = held_exit;
+    }
+    if (kind == TUNED) d->fetch.workers.workers_max = 5;
+}
+
+static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
+    static uint64_t items[12] = {50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50};
+    dlp_parts_desc q = {.parts = {.n_parts = 12,
+                                  .items = items,
+                                  .max_part_bytes = 64,
+                                  .streams = 2,
+                                  .load = any_part,
+                                  .queue_size = 5,
+                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}}};
+    dlp_loader_desc *d = &q.loader;
+    if (kind >= CHUNKS) return any_chunks(kind, p, e);
+    if (kind == MAPS) return any_maps(p);
+    d->dataset =
+        (dlp_dataset){.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
+    d->batch_size = ROWS;
+    d->num_workers = 3;
+    d->shuffle = kind != STREAM && kind != BATCH_SAMPLER;
+    d->epochs = 4;
+    d->fetch.workers.retries = 2;
+    d->fetch.workers.on_error =
+        kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
+    d->pipe.prefetch_factor = kind == CLASSIC || kind == CONCURRENT ? 0 : 4;
+    d->pipe.max_held = 2;
+    d->pipe.trace_bytes = 512;
+    any_topology(kind, d);
+    if (kind == COLLATE || kind == PARTS_COLLATE) d->batch.collate = dlp_collate_pad;
+    if (kind == UNORDERED) d->pipe.unordered = 1;
+    if (kind == CACHE) d->cache.bytes = 1 << 20;
+    if (kind == STREAM) d->dataset.open_end = 1, d->dataset.fetch = stream_fetch;
+    if (kind == SAMPLER_THREAD || kind == PARTS) d->sampler.threaded = 1;
+    if (kind == BATCH_SAMPLER) {
+        list_at = 0;
+        d->sampler.order = DLP_ORDER_BATCHES;
+        d->sampler.batches.next = list_next;
+        d->sampler.batches.user = &list_at;
+        d->sampler.threaded = 1;
+    }
+    if (kind == TRANSFER || kind == TRANSFER_THREAD) d->transfer.device = dlp_device_host();
+    d->transfer.threaded = kind == TRANSFER_THREAD;
+    if (kind >= PARTS) d->dataset.n_items = 0;
+    return kind >= PARTS ? dlp_parts_open(p, &q, e) : dlp_loader_open(p, d, e);
+}
+
+/* ---- who looks ---- */
+
+typedef struct look {
+    dlp_pipe *p;
+    int *over, *rounds, stop, number;
+} look;
+
+static void look_at_workers(dlp_pipe *p, const dlp_stats *s) {
+    dlp_trace_event events[64];
+    char name[32];
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        dlp_worker_stats w;
+        CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
+        CHECK(w.stage >= 0 && w.stage < (int)s->n_stages);
+    }
+    CHECK(dlp_pipe_trace_lanes(p) == (int)s->n_workers + 1);
+    for (int lane = 0; lane <= (int)s->n_workers; lane++) {
+        int n = dlp_pipe_trace(p, lane, events, 64, name);
+        CHECK(n >= 0);
+        for (int i = 0; i < n; i++) CHECK(events[i].begin_ns <= events[i].end_ns);
+    }
+}
+
+static void look_once(dlp_pipe *p, int number, int round) {
+    dlp_stats s;
+    dlp_skip skips[64];
+    uint64_t total;
+    char text[4096], path[64];
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    CHECK(s.in_flight <= s.prefetch_factor && s.ready <= s.in_flight);
+    look_at_workers(p, &s);
+    CHECK(dlp_pipe_skips(p, skips, 64, &total) >= 0);
+    CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && strncmp(text, "Limit: ", 7) == 0);
+    CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+    if (round % 8 != 0) return;
+    snprintf(path, sizeof path, "/tmp/any_thread.%d.%d", (int)getpid(), number);
+    CHECK(dlp_pipe_write_trace(p, path) == DLP_OK);
+    CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
+    CHECK(unlink(path) == 0);
+}
+
+static void *looker(void *user) {
+    const look *l = user;
+    int round = 0;
+    while (!__atomic_load_n(l->over, __ATOMIC_ACQUIRE)) {
+        look_once(l->p, l->number, round++);
+        __atomic_add_fetch(l->rounds, 1, __ATOMIC_RELAXED);
+        if (l->stop && l->number == 0 && round == 3) dlp_pipe_stop(l->p);
+    }
+    return NULL;
+}
+
+/* ---- the caller, who does what only it may ---- */
+
+static int may_seek(int kind) { return kind != STREAM && kind != BATCH_SAMPLER; }
+
+static int drive(dlp_pipe *p, int kind, const int *rounds) {
+    uint64_t n = 0;
+    dlp_batch *b = NULL;
+    dlp_state first, s;
+    int rc, sought = 0;
+    CHECK(dlp_pipe_state(p, NULL, &first) == DLP_OK);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        CHECK(dlp_pipe_state(p, b, &s) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        if (++n == 90) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+        if (n == 100 && kind == TUNED) CHECK(dlp_pipe_set_workers(p, 2, 1 + (int)n % 3) == DLP_OK);
+        if (n % 8 == 0) test_pause(100000);
+        if (n >= 150 && may_seek(kind) && sought < 20 &&
+            (sought < 1 || __atomic_load_n(rounds, __ATOMIC_RELAXED) < 16)) {
+            CHECK(dlp_pipe_seek(p, &first, NULL) == DLP_OK);
+            sought++;
+            n = 0;
+        }
+    }
+    return rc;
+}
+
+static void run(int kind, int stop) {
+    dlp_pipe *p = NULL;
+    dlp_error e = {0};
+    pthread_t threads[LOOKERS];
+    look l[LOOKERS];
+    int over = 0, rounds = 0, rc = any_open(kind, &p, &e);
+    if (rc != DLP_OK) printf("%s: %s\n", kind_names[kind], e.message);
+    CHECK(rc == DLP_OK);
+    if (rc != DLP_OK) return;
+    for (int i = 0; i < LOOKERS; i++) {
+        l[i] = (look){p, &over, &rounds, stop, i};
+        CHECK(pthread_create(&threads[i], NULL, looker, &l[i]) == 0);
+    }
+    rc = drive(p, kind, &rounds);
+    if (rc != DLP_END && rc != DLP_STOPPED)
+        printf("%s: %d %s\n", kind_names[kind], rc, dlp_pipe_error(p)->message);
+    CHECK(rc == DLP_END || (stop && rc == DLP_STOPPED));
+    while (__atomic_load_n(&rounds, __ATOMIC_RELAXED) < 4) test_pause(1000000);
+    __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < LOOKERS; i++) pthread_join(threads[i], NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void calls__of_any_thread__beside_every_make_of_pipe(void) {
+    for (int kind = 0; kind < KINDS; kind++) run(kind, 0);
+}
+
+static void stop__of_any_thread__beside_every_make_of_pipe(void) {
+    for (int kind = 0; kind < KINDS; kind++) run(kind, 1);
+}
+
+/* ---- stop from the moment of open on; opens side by side, under one budget ---- */
+
+typedef struct stopping {
+    dlp_pipe *p;
+    uint64_t after_ns;
+} stopping;
+
+static void *stop_later(void *user) {
+    stopping *s = user;
+    test_pause(s->after_ns % 300000);
+    dlp_pipe_stop(s->p);
+    return NULL;
+}
+
+static int wire_and_start(dlp_pipe *p) {
+    dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
+    dlp_sampler_desc sampler = {0};
+    dlp_fetch_desc fetch = {.dataset = &ds,
+                            .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
+    dlp_batch_desc batch = {.batch_size = ROWS};
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_batch(p, &batch);
+    return dlp_pipe_start(p);
+}
+
+static void stop__while_it_starts__stopped(void) {
+    uint64_t seed = 5;
+    for (int i = 0; i < test_share(80, 2000); i++) {
+        stopping s = {NULL, test_random(&seed)};
+        pthread_t t;
+        dlp_batch *b = NULL;
+        int rc;
+        CHECK(dlp_pipe_open(&s.p, NULL, NULL) == DLP_OK);
+        CHECK(pthread_create(&t, NULL, stop_later, &s) == 0);
+        CHECK(wire_and_start(s.p) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(s.p, &b, 20000)) == DLP_OK) dlp_pipe_release(s.p, b);
+        CHECK(rc == DLP_STOPPED || rc == DLP_END);
+        pthread_join(t, NULL);
+        CHECK(dlp_pipe_close(s.p) == DLP_OK);
+    }
+}
+
+static dlp_budget budget = {UINT64_C(1) << 30, 0};
+
+static void *open_and_close(void *user) {
+    for (int i = 0; i < 4; i++) {
+        dlp_pipe *p = NULL;
+        dlp_batch *b = NULL;
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 50, .fields = one_field, .n_fields = 1, .fetch = any_fetch},
+            .batch_size = ROWS,
+            .num_workers = 2,
+            .batch.collate = dlp_collate_pad,
+            .fetch.workers = {.on_error = DLP_ON_ERROR_DROP},
+            .pipe = {.budget = &budget}};
+        CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    return user;
+}
+
+static void open__in_several_threads__each_its_own(void) {
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(&t[i], NULL, open_and_close, NULL) == 0);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+    CHECK(budget.used_bytes == 0);
+}
+
+/* ---- tensors are given back by any thread, also once their pipe is closed ---- */
+
+static void *give_back(void *user) {
+    dlp_managed_tensor *t = user;
+    if (t) t->deleter(t);
+    return NULL;
+}
+
+static void deleter__of_any_thread__beside_the_pipe_and_behind_it(void) {
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    pthread_t t[60];
+    int n = 0, rc;
+    CHECK(any_open(ECONOMIC, &p, NULL) == DLP_OK);
+    while (n < 60 && ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_ERR_HELD)) {
+        dlp_managed_tensor *out = NULL;
+        if (rc == DLP_ERR_HELD) {
+            test_pause(100000);
+            continue;
+        }
+        CHECK(dlp_batch_dlpack(p, b, 0, &out) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(pthread_create(&t[n++], NULL, give_back, out) == 0);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+}
+
+int main(void) {
+    calls__of_any_thread__beside_every_make_of_pipe();
+    stop__of_any_thread__beside_every_make_of_pipe();
+    stop__while_it_starts__stopped();
+    open__in_several_threads__each_its_own();
+    deleter__of_any_thread__beside_the_pipe_and_behind_it();
+    return test_end("any_thread");
+}

@@ -1,0 +1,155 @@
+/* The pipe end to end: the bytes that (seed, epoch, position) tell, in order, whatever the
+   wiring. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+
+#include "../../rig/pipe_rig.h"
+
+static const int workers_of[] = {0, 1, 2, 7, 16};
+static const int prefetch_of[] = {1, 2, 3, 16};
+static const int held_of[] = {1, 2, 5};
+static const uint32_t batch_of[] = {1, 7, 13, 29, 32, 33, 64, 100, 1000};
+
+typedef struct held {
+    dlp_batch *batch;
+    uint64_t epoch, k;
+} held;
+
+/* Run to the end: each batch is checked when it comes and again when it goes, in any order. */
+static int run_through(rig *r, uint64_t *random) {
+    dlp_pipe *p;
+    held in_hand[8];
+    uint64_t sequence = 0, epochs = r->repeat.epochs ? (uint64_t)r->repeat.epochs : 1;
+    int n_held = 0, most = r->pipe.max_held ? r->pipe.max_held : 1, rc = DLP_OK, ok = 1;
+    if (rig_open(r, &p) != DLP_OK) return 0;
+    for (;;) {
+        uint64_t epoch = sequence / rig_batches(r), k = sequence % rig_batches(r);
+        dlp_batch *b;
+        if (n_held == most || (n_held > 0 && test_pick(random, 3) == 0)) {
+            int i = (int)test_pick(random, (uint32_t)n_held);
+            ok &= rig_batch_same(r, in_hand[i].batch, in_hand[i].epoch, in_hand[i].k);
+            ok &= dlp_pipe_release(p, in_hand[i].batch) == DLP_OK;
+            in_hand[i] = in_hand[--n_held];
+        }
+        rc = dlp_pipe_next_timeout(p, &b, 20000);
+        if (rc != DLP_OK) break;
+        ok &= b->sequence == sequence && rig_batch_same(r, b, epoch, k);
+        ok &= b->flags == (k + 1 == rig_batches(r) ? DLP_BATCH_LAST : 0);
+        in_hand[n_held].batch = b;
+        in_hand[n_held].epoch = epoch;
+        in_hand[n_held++].k = k;
+        sequence++;
+    }
+    if (rc != DLP_END) rig_say(p, rc);
+    ok &= rc == DLP_END && sequence == epochs * rig_batches(r);
+    while (n_held > 0) ok &= dlp_pipe_release(p, in_hand[--n_held].batch) == DLP_OK;
+    return dlp_pipe_close(p) == DLP_OK && ok;
+}
+
+static void one_case(int order, int last, int workers, int dispatch, uint32_t batch,
+                     uint64_t *random) {
+    rig r;
+    int before = test_failures;
+    if (before > 10) return; /* it is said by now */
+    rig_init(&r, 203, batch);
+    rig_order(&r, order);
+    rig_workers(&r, workers, dispatch);
+    r.batch.last = last == DLP_LAST_DROP && batch > 203 ? DLP_LAST_PAD : last;
+    r.repeat.epochs = 2;
+    r.sampler.threaded = (int32_t)test_pick(random, 2);
+    r.pipe.prefetch_factor = prefetch_of[test_pick(random, 4)];
+    r.pipe.max_held = held_of[test_pick(random, 3)];
+    r.n_item_maps = (int)test_pick(random, 3);
+    r.n_batch_maps = (int)test_pick(random, 2);
+    r.n_transfers = test_pick(random, 3) > 0;
+    r.transfer.threaded = (int32_t)test_pick(random, 2);
+    r.dataset.writes_all_bytes = test_pick(random, 2);
+    if (test_pick(random, 3) == 0) r.batch.batch_workers = workers_of[test_pick(random, 5)];
+    if (test_pick(random, 3) == 0)
+        r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
+    if (test_pick(random, 4) == 0)
+        r.item_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
+    if (test_pick(random, 4) == 0)
+        r.item_map[1].workers.dispatch = DLP_DISPATCH_BATCHES - r.fetch.dispatch;
+    if (test_pick(random, 4) == 0)
+        r.batch_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
+    CHECK(run_through(&r, random));
+    if (test_failures != before)
+        printf("  order %d last %d workers %d dispatch %d batch %u: threaded %d prefetch %d held "
+               "%d maps %d %d "
+               "transfer %d %d collate %d batch_workers %d\n",
+               order, last, workers, dispatch, batch, r.sampler.threaded, r.pipe.prefetch_factor,
+               r.pipe.max_held, r.n_item_maps, r.n_batch_maps, r.n_transfers, r.transfer.threaded,
+               r.batch.collate != NULL, r.batch.batch_workers);
+    rig_free(&r);
+}
+
+/* Every order, last rule, worker count and dispatch, each time with other batches and stages
+   around them. */
+static void pipe__any_wiring__same_bytes(uint64_t seed) {
+    uint64_t random = seed;
+    int rounds = test_share(3, 60);
+    for (int round = 0; round < rounds; round++)
+        for (int order = 0; order <= DLP_ORDER_FUNCTION; order++)
+            for (int last = 0; last < 3; last++)
+                for (int w = 0; w < 5; w++)
+                    for (int dispatch = 0; dispatch < 2; dispatch++)
+                        one_case(order, last, workers_of[w], dispatch,
+                                 batch_of[test_pick(&random, 9)], &random);
+}
+
+/* Words of a slot lie one behind the other: none is written past its place, whatever their
+   number. */
+static void pipe__every_small_batch__same_bytes(void) {
+    uint64_t random = 9;
+    for (uint32_t batch = 1; batch <= 70; batch++)
+        one_case(DLP_ORDER_SHUFFLED, 0, 0, 0, batch, &random);
+}
+
+/* With a sampler of its own thread, an inline fetch is told of new batches, and need not find
+   out. */
+static int does_not_doze(void) {
+    rig r;
+    uint64_t random = 5, began = test_now_ns();
+    rig_init(&r, 200, 1);
+    r.sampler.threaded = 1;
+    r.pipe.prefetch_factor = 1;
+    CHECK(run_through(&r, &random));
+    /* each sleep that nobody ends takes 100 ms */
+    return test_now_ns() - began < UINT64_C(2000000000);
+}
+
+static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {
+    CHECK_ONE_OF_5(does_not_doze());
+}
+
+/* Inline work that takes longer than the caller would wait, and makes the batch ready, gives it. */
+static int slow_fetch(void *user, dlp_item *it) {
+    test_pause(20000000);
+    return rig_fetch(user, it);
+}
+
+static void next__inline_work_past_the_timeout__batch_it_made_is_given(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 5, 1);
+    r.pipe.prefetch_factor = 1;
+    r.dataset.fetch = slow_fetch;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (uint64_t i = 0; i < 5; i++) {
+        int rc = dlp_pipe_next_timeout(p, &b, 5);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) break;
+        CHECK(rig_batch_same(&r, b, 0, i) && dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+int main(int argc, char **argv) {
+    next__inline_work_past_the_timeout__batch_it_made_is_given();
+    pipe__any_wiring__same_bytes(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
+    pipe__every_small_batch__same_bytes();
+    pipe__inline_fetch_behind_threaded_sampler__does_not_doze();
+    return test_end("pipe_basic");
+}

@@ -1,0 +1,721 @@
+/* Epochs: repeat, marks, leaving one early, batch samplers whose length nobody knows, unordered
+   delivery; and epochs that begin by set_epoch. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
+#include "../../rig/parts_rig.h"
+
+static int init_calls;
+
+static int count_init(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    (void)state;
+    __atomic_add_fetch(&init_calls, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Items at some positions are slow, so that batches are in flight, and overtake each other. */
+static int slow_fetch(void *user, dlp_item *it) {
+    if (it->position % 24 == 3) {
+        struct timespec t = {0, 1000000};
+        nanosleep(&t, NULL);
+    }
+    return rig_fetch(user, it);
+}
+
+static void vary(rig *r, int kind) {
+    rig_order(r, DLP_ORDER_SHUFFLED);
+    rig_workers(r, kind & 1 ? 3 : 0, kind >> 1 & 1);
+    r->sampler.threaded = kind >> 2 & 1;
+    r->n_transfers = kind >> 3 & 1;
+    r->transfer.threaded = kind >> 4 & 1;
+    r->pipe.prefetch_factor = 3;
+    r->fetch.worker_init = count_init;
+    r->dataset.fetch = slow_fetch;
+}
+
+static void epochs__finite__marked_and_ended(void) {
+    for (int kind = 0; kind < 32; kind++)
+        for (int64_t epochs = 0; epochs < 4; epochs += 3) {
+            rig r;
+            dlp_pipe *p;
+            dlp_batch *b;
+            int rc, marks = 0;
+            uint64_t n = 0, all = (uint64_t)(epochs ? epochs : 1), per;
+            rig_init(&r, 75, 8);
+            vary(&r, kind);
+            r.repeat.epochs = epochs;
+            r.repeat.epoch_end = 1;
+            per = rig_batches(&r);
+            if (rig_open(&r, &p) != DLP_OK) return;
+            CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)per);
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
+                if (rc == DLP_EPOCH_END) {
+                    /* once, right behind the epoch's last batch */
+                    CHECK(n == per * (uint64_t)++marks);
+                    continue;
+                }
+                CHECK(rig_batch_same(&r, b, n / per, n % per) && b->sequence == n);
+                CHECK(b->flags == (n % per + 1 == per ? DLP_BATCH_LAST : 0));
+                n++;
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(rc == DLP_END && n == all * per && marks == (int)all);
+            CHECK(dlp_pipe_next(p, &b) == DLP_END);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+static void epochs__for_ever__goes_on_with_the_same_workers(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 30, 8);
+    vary(&r, 1);
+    r.repeat.epochs = DLP_FOREVER;
+    r.dataset.fetch = rig_fetch;
+    init_calls = 0;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (uint64_t n = 0; n < 4 * 200; n++) {
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, n / 4, n % 4));
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(init_calls == 3);
+}
+
+/* Take an epoch to its end: each batch once, in order unless unordered, LAST on the one that comes
+   last and on no other, nothing of another epoch. */
+static int take_epoch(rig *r, dlp_pipe *p, uint64_t epoch) {
+    uint64_t n = rig_batches(r), seen = 0;
+    int ok = 1;
+    for (uint64_t i = 0; i < n; i++) {
+        dlp_batch *b;
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
+        if (rc != DLP_OK) {
+            rig_say(p, rc);
+            return 0;
+        }
+        ok &= b->epoch == epoch && b->in_epoch < n && (seen >> b->in_epoch & 1) == 0;
+        ok &= r->pipe.unordered || b->in_epoch == i;
+        ok &= rig_batch_same(r, b, epoch, b->in_epoch);
+        ok &= b->flags == (i + 1 == n ? DLP_BATCH_LAST : 0);
+        seen |= UINT64_C(1) << b->in_epoch;
+        ok &= dlp_pipe_release(p, b) == DLP_OK;
+    }
+    return ok && seen == (UINT64_C(1) << n) - 1;
+}
+
+static void epochs__left_at_any_batch__next_one_whole(void) {
+    for (int kind = 0; kind < 64; kind++) {
+        rig r;
+        uint64_t n;
+        rig_init(&r, 75, 8);
+        vary(&r, kind);
+        r.pipe.unordered = kind >> 5;
+        r.pipe.max_held = 2;
+        r.repeat.epochs = 4;
+        r.repeat.epoch_end = kind >> 1 & 1;
+        n = rig_batches(&r);
+        for (uint64_t stop = 0; stop <= n; stop += kind & 3 ? 3 : 1) {
+            dlp_pipe *p;
+            dlp_batch *b, *held = NULL;
+            uint64_t left = 0, first = stop == 0 ? 0 : 1;
+            init_calls = 0;
+            if (rig_open(&r, &p) != DLP_OK) return;
+            for (; left < stop; left++) {
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+                      rig_batch_same(&r, b, 0, b->in_epoch));
+                if (left == 0)
+                    held = b; /* still in hand when the epoch is left */
+                else
+                    CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            /* before the first, and behind the last: nothing to leave */
+            CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+            CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+            if (held) CHECK(rig_batch_same(&r, held, 0, held->in_epoch));
+            if (held) CHECK(dlp_pipe_release(p, held) == DLP_OK);
+            for (uint64_t e = first; e < 4; e++) {
+                CHECK(take_epoch(&r, p, e));
+                if (r.repeat.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
+                if (e == 2) { /* and leave the last one too */
+                    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->epoch == 3);
+                    CHECK(dlp_pipe_release(p, b) == DLP_OK);
+                    CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+                    break;
+                }
+            }
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+            CHECK(init_calls == (kind & 1 ? 3 : 1)); /* nobody was started again */
+        }
+    }
+}
+
+static void epochs__unordered__no_mixing(void) {
+    for (int kind = 0; kind < 32; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        rig_init(&r, 75, 8);
+        vary(&r, kind);
+        r.pipe.unordered = 1;
+        r.pipe.prefetch_factor = 1 + kind % 7;
+        r.repeat.epochs = 5;
+        if (kind & 1) r.batch.collate = dlp_collate_pad;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (uint64_t e = 0; e < 5; e++) CHECK(take_epoch(&r, p, e));
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* The last batch of an epoch is slow, those of the next are ready: they must not take all device
+   buffers. */
+static int last_is_slow(void *user, dlp_item *it) {
+    if (it->position == 74) {
+        struct timespec t = {0, 30000000};
+        nanosleep(&t, NULL);
+    }
+    return rig_fetch(user, it);
+}
+
+static void epochs__unordered_behind_few_device_buffers__goes_on(void) {
+    for (int threaded = 0; threaded < 2; threaded++) {
+        rig r;
+        dlp_pipe *p;
+        rig_init(&r, 75, 8);
+        vary(&r, 1);
+        r.dataset.fetch = last_is_slow;
+        r.n_transfers = 1;
+        r.transfer.threaded = threaded;
+        r.pipe.unordered = 1;
+        r.pipe.prefetch_factor = 6;
+        r.repeat.epochs = 3;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (uint64_t e = 0; e < 3; e++) CHECK(take_epoch(&r, p, e));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* An unordered pipe does let batches overtake: one slow item does not hold the others up. */
+static void epochs__unordered_slow_batch__others_first(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    int place = -1;
+    rig_init(&r, 75, 8);
+    rig_workers(&r, 2, 0);
+    r.pipe.unordered = 1;
+    r.pipe.prefetch_factor = 4;
+    r.dataset.fetch = last_is_slow;
+    r.dataset.n_items = 600;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 75; i++) {
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
+        if (b->in_epoch == 9) place = i;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(place > 10); /* batch 9 has position 74 */
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- a batch sampler: as many lists as it likes ---- */
+
+typedef struct lists {
+    uint64_t n, at, many, begun;
+} lists;
+
+static int lists_begin(void *user, uint64_t epoch) {
+    lists *l = user;
+    l->at = 0;
+    l->many = 3 + epoch % 4;
+    l->begun++;
+    return 0;
+}
+
+static int64_t lists_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    lists *l = user;
+    uint64_t count = 1 + (l->at + epoch) % max;
+    if (l->at == l->many) return 0;
+    for (uint64_t i = 0; i < count; i++) index[i] = (epoch * 100 + l->at * 10 + i) % l->n;
+    l->at++;
+    return (int64_t)count;
+}
+
+static int list_same(rig *r, const dlp_batch *b, uint64_t epoch, uint64_t k) {
+    uint64_t position = 0, count = 1 + (k + epoch) % 8;
+    int ok = b->epoch == epoch && b->in_epoch == k && b->count == count && b->valid_count == count;
+    for (uint64_t i = 0; i < k; i++) position += 1 + (i + epoch) % 8;
+    ok &= b->position == position;
+    for (uint32_t i = 0; ok && i < count; i++) {
+        uint64_t words[3], index = (epoch * 100 + k * 10 + i) % 75;
+        rig_words(r->sampler.seed, index, epoch, position + i, words);
+        ok &= b->index[i] == index &&
+              memcmp((const uint8_t *)b->fields[0].data + 24 * i, words, 24) == 0;
+    }
+    return ok;
+}
+
+static void epochs__batch_sampler__as_long_as_it_says(void) {
+    for (int kind = 0; kind < 64; kind++) {
+        rig r;
+        lists l = {75, 0, 0, 0};
+        dlp_pipe *p;
+        dlp_batch *b;
+        rig_init(&r, 75, 8);
+        vary(&r, kind);
+        r.sampler.order = DLP_ORDER_BATCHES;
+        r.sampler.batches.next = lists_next;
+        r.sampler.batches.begin = lists_begin;
+        r.sampler.batches.user = &l;
+        r.repeat.epochs = 6;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_batches_per_epoch(p) == -1);
+        for (uint64_t e = 0; e < 6; e++) {
+            /* leave epoch 2 early */
+            uint64_t many = 3 + e % 4, until = kind >> 5 && e == 2 ? 2 : many;
+            for (uint64_t k = 0; k < until; k++) {
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && list_same(&r, b, e, k));
+                CHECK(b->flags == (k + 1 == many ? DLP_BATCH_LAST : 0));
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(until == many || dlp_pipe_next_epoch(p) == DLP_OK);
+        }
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        CHECK(l.begun == 6);
+    }
+}
+
+/* ---- epochs that begin by set_epoch: the data belongs to one epoch at a time ---- */
+
+typedef struct turn { /* in memory that worker processes see, too */
+    uint64_t now;     /* the epoch that set_epoch said last */
+    uint64_t calls, epoch[16];
+    uint64_t taken[16]; /* batches that next had returned by then */
+    uint64_t batches;   /* that next has returned */
+    uint32_t running;   /* callbacks */
+    uint32_t wrong;     /* callbacks of another epoch than now, or while set_epoch ran */
+    uint32_t kill;      /* n: the n-th fetch ends its process */
+    uint32_t fetched;
+    uint32_t fail_at; /* set_epoch fails at this call, counted from 1 */
+    uint32_t sleep_us;
+} turn;
+
+static int turn_set(void *user, uint64_t epoch) {
+    turn *t = user;
+    t->wrong += __atomic_load_n(&t->running, __ATOMIC_SEQ_CST) != 0;
+    __atomic_store_n(&t->now, UINT64_MAX, __ATOMIC_SEQ_CST);
+    if (t->calls < 16) t->epoch[t->calls] = epoch;
+    if (t->calls < 16) t->taken[t->calls] = t->batches;
+    t->calls++;
+    if (t->sleep_us) parts_pause(t->sleep_us);
+    __atomic_store_n(&t->now, epoch, __ATOMIC_SEQ_CST);
+    return t->calls == t->fail_at ? 7 : 0;
+}
+
+static void turn_check(turn *t, uint64_t epoch) {
+    if (__atomic_load_n(&t->now, __ATOMIC_SEQ_CST) != epoch)
+        __atomic_add_fetch(&t->wrong, 1, __ATOMIC_SEQ_CST);
+}
+
+static int turn_fetch(void *user, dlp_item *it) {
+    turn *t = user;
+    int rc;
+    if (__atomic_add_fetch(&t->fetched, 1, __ATOMIC_SEQ_CST) == t->kill) raise(SIGKILL);
+    __atomic_add_fetch(&t->running, 1, __ATOMIC_SEQ_CST);
+    turn_check(t, it->epoch);
+    rc = slow_fetch(NULL, it);
+    turn_check(t, it->epoch);
+    __atomic_sub_fetch(&t->running, 1, __ATOMIC_SEQ_CST);
+    return rc;
+}
+
+static void turn_rig(rig *r, turn *t, int kind) {
+    rig_init(r, 75, 8);
+    memset(t, 0, sizeof *t);
+    t->now = UINT64_MAX;
+    vary(r, kind);
+    r->dataset.fetch = turn_fetch;
+    r->dataset.user = t;
+    r->repeat.epochs = 3;
+    r->repeat.set_epoch = turn_set;
+    r->repeat.set_epoch_user = t;
+}
+
+/* Take n batches of an epoch from `first` on. */
+static void turn_take(rig *r, turn *t, dlp_pipe *p, uint64_t epoch, uint64_t first, uint64_t n) {
+    for (uint64_t k = first; k < first + n; k++) {
+        dlp_batch *b;
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
+        if (rc != DLP_OK) rig_say(p, rc);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) return;
+        t->batches++;
+        CHECK(b->epoch == epoch && rig_batch_same(r, b, epoch, b->in_epoch));
+        CHECK(r->pipe.unordered || b->in_epoch == k);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+}
+
+static void turn_close(turn *t, dlp_pipe *p) {
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(t->wrong == 0);
+}
+
+static void set_epoch__every_wiring__nothing_before(void) {
+    for (int kind = 0; kind < 128; kind++) {
+        rig r;
+        turn t;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_stats s;
+        turn_rig(&r, &t, kind);
+        r.pipe.unordered = kind >> 5 & 1;
+        if (kind & 64) r.batch.collate = dlp_collate_pad;
+        r.repeat.epoch_end = kind >> 1 & 1;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(t.calls == 0);
+        for (uint64_t e = 0; e < 3; e++) {
+            turn_take(&r, &t, p, e, 0, 10);
+            if (r.repeat.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
+            CHECK(t.calls == e + 1 && t.epoch[e] == e && t.taken[e] == e * 10);
+        }
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END && t.calls == 3);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.epoch_borders == 2);
+        CHECK(s.epoch_wait_ns > 0 && s.epoch_wait_ns <= s.wait_ns + s.step_ns);
+        turn_close(&t, p);
+    }
+}
+
+/* Left, sought, resumed: it is told of each epoch that is begun, and of no other. */
+static void set_epoch__next_epoch_and_seek__told_again(void) {
+    for (int kind = 0; kind < 32; kind++) {
+        static const uint64_t told[] = {0, 1, 0, 0, 2};
+        rig r;
+        turn t;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_state at, end;
+        turn_rig(&r, &t, kind);
+        if (rig_open(&r, &p) != DLP_OK) return;
+        turn_take(&r, &t, p, 0, 0, 4);
+        CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+        turn_take(&r, &t, p, 1, 0, 10);
+        CHECK(dlp_pipe_state_at(p, 0, 7, &at) == DLP_OK && dlp_pipe_state_at(p, 2, 9, &end) == 0);
+        CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
+        turn_take(&r, &t, p, 0, 7, 2);
+        CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK); /* the same epoch */
+        turn_take(&r, &t, p, 0, 7, 1);
+        CHECK(dlp_pipe_seek(p, &end, NULL) == DLP_OK);
+        turn_take(&r, &t, p, 2, 9, 1);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(t.calls == 5 && memcmp(t.epoch, told, sizeof told) == 0);
+        turn_close(&t, p);
+        turn_rig(&r, &t, kind);
+        r.pipe.resume = &at;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        turn_take(&r, &t, p, 0, 7, 3);
+        turn_take(&r, &t, p, 1, 0, 1);
+        CHECK(t.calls == 2 && t.epoch[0] == 0 && t.epoch[1] == 1);
+        turn_close(&t, p);
+    }
+}
+
+/* A next that doesn't wait begins the epoch; nothing begins it but next. */
+static void set_epoch__no_timeout__begins_without_waiting(void) {
+    rig r;
+    turn t;
+    dlp_pipe *p;
+    dlp_batch *b = NULL;
+    turn_rig(&r, &t, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    parts_pause(20000);
+    CHECK(t.calls == 0 && t.fetched == 0);
+    CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT && t.calls == 1);
+    for (int i = 0; i < 2000 && __atomic_load_n(&t.fetched, __ATOMIC_SEQ_CST) < 8; i++)
+        parts_pause(1000);
+    CHECK(t.fetched >= 8);
+    turn_take(&r, &t, p, 0, 0, 10);
+    parts_pause(20000);
+    CHECK(t.calls == 1 && t.fetched == 75);
+    turn_take(&r, &t, p, 1, 0, 1);
+    turn_close(&t, p);
+}
+
+static void set_epoch__fails__error_says_who(void) {
+    for (int kind = 0; kind < 8; kind++) {
+        rig r;
+        turn t;
+        dlp_pipe *p;
+        dlp_batch *b;
+        const dlp_error *e;
+        turn_rig(&r, &t, kind);
+        t.fail_at = 2;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        turn_take(&r, &t, p, 0, 0, 10);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
+        e = dlp_pipe_error(p);
+        CHECK(e->epoch == 1 && strcmp(e->field, "set_epoch") == 0);
+        CHECK(strcmp(e->message, "set_epoch returned 7") == 0 && t.fetched == 75);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK && t.calls == 2);
+        turn_close(&t, p);
+    }
+}
+
+/* What it costs is told; a pipe without it has no such line. */
+static void set_epoch__slow__told_by_statistics(void) {
+    for (int with = 0; with < 2; with++) {
+        rig r;
+        turn t;
+        dlp_pipe *p;
+        dlp_stats s;
+        dlp_trace_event event[256];
+        char words[4096];
+        int n, borders = 0;
+        turn_rig(&r, &t, 1);
+        t.sleep_us = 20000;
+        if (!with) r.repeat.set_epoch = NULL;
+        r.dataset.fetch = rig_fetch;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (uint64_t e = 0; e < 3; e++) turn_take(&r, &t, p, e, 0, 10);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.epoch_borders == (with ? 2 : 0));
+        CHECK(with ? s.set_epoch_ns >= 60000000 : s.set_epoch_ns == 0);
+        CHECK(with ? s.epoch_wait_ns >= 40000000 : s.epoch_wait_ns == 0);
+        CHECK(s.epoch_wait_ns <= s.elapsed_ns);
+        CHECK(dlp_pipe_explain(p, words, sizeof words) > 0);
+        CHECK((strstr(words, "Epoch borders: ") != NULL) == with);
+        n = dlp_pipe_trace(p, 0, event, 256, NULL);
+        for (int i = 0; i < n; i++) {
+            if (event[i].kind != DLP_TRACE_EPOCH) continue;
+            CHECK(event[i].epoch == (uint32_t)borders++);
+            CHECK(event[i].end_ns - event[i].begin_ns >= 20000000);
+            CHECK(i == 0 || event[i].begin_ns >= event[i - 1].end_ns);
+        }
+        CHECK(borders == (with ? 3 : 0));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Ranks of one world, one of them without rows in the last batch. */
+static void set_epoch__ranks__each_told(void) {
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        rig r;
+        turn t;
+        dlp_pipe *p;
+        turn_rig(&r, &t, 1);
+        r.dataset.n_items = 73; /* the last batch has one row */
+        r.sampler.rank = rank;
+        r.sampler.world_size = 3;
+        r.sampler.allow_uneven = 1;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (uint64_t e = 0; e < 3; e++) turn_take(&r, &t, p, e, 0, 10);
+        CHECK(t.calls == 3);
+        turn_close(&t, p);
+    }
+}
+
+/* A batch sampler begins its epoch behind set_epoch. */
+static turn *lists_turn;
+
+static int lists_begin_behind(void *user, uint64_t epoch) {
+    turn_check(lists_turn, epoch);
+    return lists_begin(user, epoch);
+}
+
+static void set_epoch__batch_sampler__begun_behind_it(void) {
+    for (int kind = 0; kind < 32; kind++) {
+        rig r;
+        turn t;
+        lists l = {75, 0, 0, 0};
+        dlp_pipe *p;
+        dlp_batch *b;
+        turn_rig(&r, &t, kind);
+        lists_turn = &t;
+        r.sampler.order = DLP_ORDER_BATCHES;
+        r.sampler.batches.next = lists_next;
+        r.sampler.batches.begin = lists_begin_behind;
+        r.sampler.batches.user = &l;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (uint64_t e = 0; e < 3; e++)
+            for (uint64_t k = 0; k < 3 + e; k++) {
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && list_same(&r, b, e, k));
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(t.calls == 3 && l.begun == 3);
+        turn_close(&t, p);
+    }
+}
+
+/* A stream, whose end only a row finds. */
+static int turn_stream(void *user, dlp_item *it) {
+    return it->position >= 20 + 5 * it->epoch ? DLP_END : turn_fetch(user, it);
+}
+
+static void set_epoch__stream__begun_behind_its_end(void) {
+    for (int workers = 0; workers < 3; workers++) {
+        rig r;
+        turn t;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t rows[3] = {0, 0, 0};
+        int rc;
+        turn_rig(&r, &t, 0);
+        r.sampler.order = DLP_ORDER_SEQUENTIAL;
+        rig_workers(&r, workers, 0);
+        r.dataset.open_end = 1;
+        r.dataset.fetch = turn_stream;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            CHECK(b->epoch < 3 && t.calls == b->epoch + 1);
+            rows[b->epoch] += b->count;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(rc == DLP_END && rows[0] == 20 && rows[1] == 25 && rows[2] == 30);
+        turn_close(&t, p);
+    }
+}
+
+/* Of the next epoch's parts none is loaded before. */
+static turn *parts_turn;
+
+static int turn_load(void *user, dlp_part *part) {
+    int rc;
+    __atomic_add_fetch(&parts_turn->running, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&parts_turn->now, __ATOMIC_SEQ_CST) == UINT64_MAX)
+        __atomic_add_fetch(&parts_turn->wrong, 1, __ATOMIC_SEQ_CST);
+    rc = parts_load(user, part);
+    __atomic_sub_fetch(&parts_turn->running, 1, __ATOMIC_SEQ_CST);
+    return rc;
+}
+
+static void set_epoch__parts__not_loaded_before(void) {
+    for (int workers = 0; workers < 3; workers++) {
+        static uint64_t items[6] = {40, 40, 40, 40, 40, 40};
+        parts_rig r;
+        parts_seen seen;
+        turn t;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t n = 0;
+        int rc;
+        memset(&t, 0, sizeof t);
+        t.now = UINT64_MAX;
+        parts_turn = &t;
+        parts_init(&r, &seen, 6, items);
+        r.d.parts.workers.num_workers = workers;
+        r.d.parts.load = turn_load;
+        r.d.loader.epochs = 3;
+        r.d.loader.repeat.set_epoch = turn_set;
+        r.d.loader.repeat.set_epoch_user = &t;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        for (; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++) {
+            t.batches++;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            if (n == 29) parts_pause(10000);
+            if (n == 29) CHECK(__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 6);
+        }
+        CHECK(rc == DLP_END && n == 90 && t.calls == 3 && t.taken[1] == 30 && t.taken[2] == 60);
+        turn_close(&t, p);
+    }
+}
+
+/* Chunks: what next gives are views, several of each. */
+static int turn_chunk(void *user, dlp_chunk *c) {
+    turn_check(user, c->epoch);
+    memset(c->data[0], 0, c->count);
+    return 0;
+}
+
+static void set_epoch__chunks__behind_the_last_view(void) {
+    static const dlp_field field = {"x", DLP_U8, 0, {0}, 0, 0};
+    for (int kind = 0; kind < 4; kind++) {
+        turn t;
+        dlp_chunks_desc d = {.n_items = 100, .fields = &field, .n_fields = 1, .chunk_rows = 30};
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t n = 0;
+        int rc;
+        memset(&t, 0, sizeof t);
+        d.batch_size = 8;
+        d.load = turn_chunk;
+        d.user = &t;
+        d.epochs = 3;
+        d.set_epoch = turn_set;
+        d.shuffle_chunks = d.within_chunks = 1;
+        d.workers.num_workers = kind & 1 ? 2 : 0;
+        d.device = kind & 2 ? dlp_device_host() : NULL;
+        CHECK(dlp_chunks_open(&p, &d, NULL) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            CHECK(t.calls == b->epoch + 1);
+            t.batches = ++n;
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(rc == DLP_END && n == 42 && t.calls == 3 && t.taken[1] == 14 && t.taken[2] == 28);
+        turn_close(&t, p);
+    }
+}
+
+/* Worker processes, of which one is killed in each run: what set_epoch writes to memory that was
+   shared before start, they see. */
+static void set_epoch__processes_killed__exact(void) {
+    turn *t = shm_shared(sizeof *t);
+    for (int kind = 0; kind < 8 && shm_missing() == NULL; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        turn_rig(&r, t, 0);
+        shm_processes(&r, 3, 0);
+        r.sampler.threaded = kind & 1;
+        r.fetch.worker_init = NULL;
+        t->kill = 60 + 10 * (uint32_t)kind; /* near the border */
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (uint64_t e = 0; e < 3; e++) turn_take(&r, t, p, e, 0, 10);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(t->calls == 3 && t->taken[1] == 10 && t->taken[2] == 20);
+        CHECK(inside_restarts(p) == 1);
+        turn_close(t, p);
+    }
+}
+
+static void set_epoch__subscribers__refused(void) {
+    rig r;
+    turn t;
+    dlp_pipe *p;
+    dlp_error err;
+    dlp_shm_desc shm = {.share = DLP_SHARE_EACH, .name = "dlpipe-set-epoch"};
+    turn_rig(&r, &t, 1);
+    r.pipe.shm = &shm;
+    CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strstr(err.message, "set_epoch"));
+}
+
+int main(void) {
+    epochs__finite__marked_and_ended();
+    epochs__for_ever__goes_on_with_the_same_workers();
+    epochs__left_at_any_batch__next_one_whole();
+    epochs__unordered__no_mixing();
+    epochs__unordered_behind_few_device_buffers__goes_on();
+    epochs__unordered_slow_batch__others_first();
+    epochs__batch_sampler__as_long_as_it_says();
+    set_epoch__every_wiring__nothing_before();
+    set_epoch__next_epoch_and_seek__told_again();
+    set_epoch__no_timeout__begins_without_waiting();
+    set_epoch__fails__error_says_who();
+    set_epoch__slow__told_by_statistics();
+    set_epoch__ranks__each_told();
+    set_epoch__batch_sampler__begun_behind_it();
+    set_epoch__stream__begun_behind_its_end();
+    set_epoch__parts__not_loaded_before();
+    set_epoch__chunks__behind_the_last_view();
+    set_epoch__processes_killed__exact();
+    set_epoch__subscribers__refused();
+    return test_end("pipe_epochs");
+}

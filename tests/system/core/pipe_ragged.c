@@ -1,0 +1,369 @@
+/* Ragged fields, collates, and bytes that nobody wrote. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+
+#include "../../rig/pipe_rig.h"
+
+/* An item has `tokens`, 0..7 rows of 3 u16, `label`, and `notes`, 0..5 bytes. */
+#define TOKENS_MAX 7u
+#define NOTES_MAX 5u
+static const dlp_field fields[3] = {{"tokens", DLP_U16, 2, {TOKENS_MAX, 3}, 1, 0},
+                                    {"label", DLP_U32, 0, {0}, 0, 0},
+                                    {"notes", DLP_U8, 1, {NOTES_MAX}, 1, 0}};
+
+static uint64_t tokens_of(uint64_t index) { return index * 7 % (TOKENS_MAX + 1); }
+static uint64_t notes_of(uint64_t index) { return index * 5 % (NOTES_MAX + 1); }
+static uint16_t token(uint64_t index, uint64_t i) { return (uint16_t)(1 + index * 31 + i); }
+
+enum { FINE, DIRTY_TAIL, TOO_LONG, FIXED_LENGTH };
+
+static int ragged_fetch(void *user, dlp_item *it) {
+    int how = *(const int *)user;
+    uint32_t label = (uint32_t)it->index + 1;
+    uint16_t *tokens = it->data[0];
+    if (how == DIRTY_TAIL) { /* written past what it says it wrote */
+        memset(it->data[0], 0xee, TOKENS_MAX * 3 * 2);
+        memset(it->data[2], 0xee, NOTES_MAX);
+    }
+    for (uint64_t i = 0; i < 3 * tokens_of(it->index); i++) tokens[i] = token(it->index, i);
+    memset(it->data[2], (int)(it->index | 1), notes_of(it->index));
+    memcpy(it->data[1], &label, sizeof label);
+    it->length[0] = tokens_of(it->index);
+    it->length[2] = notes_of(it->index);
+    if (how == TOO_LONG && it->index == 21) it->length[2] = NOTES_MAX + 1;
+    if (how == FIXED_LENGTH && it->index == 21) it->length[1] = 1;
+    return 0;
+}
+
+static int row_tokens_same(const uint16_t *row, uint64_t index, uint64_t wide) {
+    int ok = 1;
+    for (uint64_t i = 0; i < 3 * wide; i++)
+        ok &= row[i] == (i < 3 * tokens_of(index) ? token(index, i) : 0);
+    return ok;
+}
+
+static int row_notes_same(const uint8_t *row, uint64_t index, uint64_t wide) {
+    int ok = 1;
+    for (uint64_t i = 0; i < wide; i++)
+        ok &= row[i] == (i < notes_of(index) ? (uint8_t)(index | 1) : 0);
+    return ok;
+}
+
+enum { IN_PLACE, PAD, PACK };
+
+static int lengths_same(const dlp_batch *b) {
+    int ok = b->fields[0].lengths != NULL && b->fields[1].lengths == NULL &&
+             b->fields[2].lengths != NULL;
+    for (uint32_t r = 0; ok && r < b->count; r++) {
+        uint32_t label;
+        memcpy(&label, (const uint8_t *)b->fields[1].data + 4 * r, 4);
+        ok = b->fields[0].lengths[r] == tokens_of(b->index[r]) &&
+             b->fields[2].lengths[r] == notes_of(b->index[r]) && label == b->index[r] + 1;
+    }
+    return ok;
+}
+
+static int wide_same(const dlp_batch *b, int how) {
+    uint64_t wide[2] = {TOKENS_MAX, NOTES_MAX};
+    int ok = 1;
+    if (how == PAD) {
+        wide[0] = wide[1] = 0;
+        for (uint32_t r = 0; r < b->count; r++) {
+            if (tokens_of(b->index[r]) > wide[0]) wide[0] = tokens_of(b->index[r]);
+            if (notes_of(b->index[r]) > wide[1]) wide[1] = notes_of(b->index[r]);
+        }
+    }
+    ok &= b->fields[0].ndim == 3 && b->fields[0].shape[0] == b->count && b->fields[0].shape[2] == 3;
+    ok &= b->fields[0].shape[1] == (int64_t)wide[0] && b->fields[2].ndim == 2;
+    ok &= b->fields[2].shape[0] == b->count && b->fields[2].shape[1] == (int64_t)wide[1];
+    ok &= b->fields[0].bytes == b->count * wide[0] * 6 && b->fields[2].bytes == b->count * wide[1];
+    ok &= b->fields[0].offsets == NULL && b->fields[2].offsets == NULL;
+    for (uint32_t r = 0; ok && r < b->count; r++) {
+        ok &= row_tokens_same((const uint16_t *)b->fields[0].data + r * 3 * wide[0], b->index[r],
+                              wide[0]);
+        ok &=
+            row_notes_same((const uint8_t *)b->fields[2].data + r * wide[1], b->index[r], wide[1]);
+    }
+    return ok;
+}
+
+static int packed_same(const dlp_batch *b) {
+    uint64_t at[2] = {0, 0};
+    const uint64_t *o0 = b->fields[0].offsets, *o2 = b->fields[2].offsets;
+    int ok = o0 != NULL && o2 != NULL && b->fields[1].offsets == NULL;
+    for (uint32_t r = 0; ok && r < b->count; r++) {
+        ok &= o0[r] == at[0] && o2[r] == at[1];
+        ok &= row_tokens_same((const uint16_t *)b->fields[0].data + 3 * at[0], b->index[r],
+                              tokens_of(b->index[r]));
+        ok &= row_notes_same((const uint8_t *)b->fields[2].data + at[1], b->index[r],
+                             notes_of(b->index[r]));
+        at[0] += tokens_of(b->index[r]);
+        at[1] += notes_of(b->index[r]);
+    }
+    ok = ok && o0[b->count] == at[0] && o2[b->count] == at[1];
+    ok = ok && b->fields[0].ndim == 2 && b->fields[0].shape[0] == (int64_t)at[0] &&
+         b->fields[0].shape[1] == 3;
+    ok = ok && b->fields[2].ndim == 1 && b->fields[2].shape[0] == (int64_t)at[1];
+    return ok && b->fields[0].bytes == at[0] * 6 && b->fields[2].bytes == at[1];
+}
+
+static void rig_ragged(rig *r, const dlp_field *f, int *how, int collate) {
+    rig_init(r, 203, 10);
+    rig_order(r, DLP_ORDER_SHUFFLED);
+    r->dataset.fields = f;
+    r->dataset.n_fields = 3;
+    r->dataset.fetch = ragged_fetch;
+    r->dataset.user = how;
+    if (collate == PAD) r->batch.collate = dlp_collate_pad;
+    if (collate == PACK) r->batch.collate = dlp_collate_pack;
+}
+
+/* A map that sees what fetch wrote, lengths too, and leaves them. */
+static int look_map(void *user, dlp_item *it) {
+    (void)user;
+    CHECK(it->length[0] == tokens_of(it->index) && it->length[2] == notes_of(it->index) &&
+          it->length[1] == 0);
+    CHECK(row_tokens_same(it->data[0], it->index, TOKENS_MAX));
+    return 0;
+}
+
+static void ragged__every_collate__lengths_rows_zeros(void) {
+    for (int kind = 0; kind < 192; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int collate = kind % 3, how = kind / 3 & 1 ? DIRTY_TAIL : FINE, rc;
+        rig_ragged(&r, fields, &how, collate);
+        rig_workers(&r, kind / 6 & 1 ? 3 : 0, kind / 12 & 1);
+        r.repeat.epochs = 2;
+        r.dataset.writes_all_bytes = kind / 24 & 1;
+        r.n_item_maps = kind / 48 & 1;
+        r.item_map[0].item = look_map;
+        r.n_transfers = kind / 96 & 1;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            CHECK(lengths_same(b));
+            CHECK(collate == PACK ? packed_same(b) : wide_same(b, collate));
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(rc == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static int first_error(rig *r, dlp_error *err) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc;
+    if (rig_open(r, &p) != DLP_OK) return 0;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    *err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc;
+}
+
+static void ragged__more_than_max_per_batch__error_names_item(void) {
+    for (int collate = PAD; collate <= PACK; collate++)
+        for (int workers = 0; workers < 3; workers += 2) {
+            rig r;
+            dlp_field tight[3];
+            dlp_error err;
+            int how = FINE;
+            char item[32];
+            uint64_t rows = 0, first = 0, longest = 0, index;
+            memcpy(tight, fields, sizeof tight);
+            tight[0].max_per_batch = 36;
+            rig_ragged(&r, tight, &how, collate);
+            rig_order(&r, DLP_ORDER_SEQUENTIAL);
+            rig_workers(&r, workers, 0);
+            for (index = 0; index < 203; index++) { /* the first item that does not fit its batch */
+                if (index % 10 == 0) rows = longest = 0;
+                if (tokens_of(index) > tokens_of(longest) || index % 10 == 0) longest = index;
+                if (collate == PACK && (rows += tokens_of(index)) > 36) break;
+                if (collate == PAD && tokens_of(longest) * 10 > 36) break;
+            }
+            first = index;
+            for (index = first / 10 * 10; collate == PAD && index < first / 10 * 10 + 10; index++)
+                if (tokens_of(index) > tokens_of(first)) first = index;
+            snprintf(item, sizeof item, "item %d", (int)first);
+            CHECK(first_error(&r, &err) == DLP_ERR_CALLBACK);
+            CHECK(strstr(err.message, "tokens") != NULL && strstr(err.message, item) != NULL);
+            CHECK(strcmp(err.stage, "batch") == 0);
+            tight[0].max_per_batch = 70;
+            CHECK(first_error(&r, &err) == DLP_END);
+        }
+}
+
+static void ragged__wrong_length__error_names_field_and_item(void) {
+    for (int how = TOO_LONG; how <= FIXED_LENGTH; how++)
+        for (int workers = 0; workers < 3; workers += 2) {
+            rig r;
+            dlp_error err;
+            rig_ragged(&r, fields, &how, workers ? PAD : IN_PLACE);
+            rig_workers(&r, workers, 0);
+            CHECK(first_error(&r, &err) == DLP_ERR_LENGTH);
+            CHECK(err.has_item && err.index == 21 && strcmp(err.stage, "fetch") == 0);
+            CHECK(strstr(err.message, how == TOO_LONG ? "notes" : "label") != NULL);
+            CHECK(strcmp(err.field, how == TOO_LONG ? "notes" : "label") == 0);
+        }
+}
+
+/* A callback that sets lengths and fails says nothing of the item after it. */
+static int fails_with_length(void *user, dlp_item *it) {
+    (void)user;
+    if (it->index % 5 == 2) {
+        it->length[1] = 9;
+        return -1;
+    }
+    return rig_fetch(NULL, it);
+}
+
+static void ragged__length_of_a_failed_item__forgotten(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig_init(&r, 50, 10);
+    r.dataset.fetch = fails_with_length;
+    r.fetch.on_error = DLP_ON_ERROR_DROP;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        for (uint32_t i = 0; i < b->count; i++) CHECK(b->valid[i] == (b->index[i] % 5 != 2));
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- a collate with fields of its own ---- */
+
+static const dlp_field out_fields[2] = {{"sum", DLP_U64, 0, {0}, 0, 0},
+                                        {"grid", DLP_U16, 2, {4, 2}, 0, 0}};
+
+static int own_collate(void *user, dlp_collate *c) {
+    uint64_t *sum = c->out[0].data;
+    uint16_t *grid = c->out[1].data;
+    (void)user;
+    CHECK(c->n_in == 2 && c->n_out == 2 && c->in[0].stride == 24 && c->out[1].capacity == 10 * 16);
+    CHECK(c->out[1].ndim == 3 && c->out[1].shape[0] == c->count && c->out[1].shape[1] == 4);
+    for (uint32_t r = 0; r < c->count; r++) {
+        const uint64_t *words =
+            (const uint64_t *)(const void *)((const uint8_t *)c->in[0].data + r * c->in[0].stride);
+        sum[r] = words[0] * 1000 + (words[1] & UINT32_MAX);
+        grid[r * 6] = (uint16_t)c->index[r];
+    }
+    c->out[1].shape[1] = 3;
+    if (c->epoch == 1) c->out[1].shape[1] = 5; /* more than there is room for */
+    return 0;
+}
+
+static void ragged__custom_collate__its_own_fields(void) {
+    for (int workers = 0; workers < 3; workers++)
+        for (int dispatch = 0; dispatch < 2; dispatch++) {
+            rig r;
+            dlp_pipe *p;
+            dlp_batch *b;
+            int n = 0, rc;
+            rig_init(&r, 100, 10);
+            rig_workers(&r, workers, dispatch);
+            r.batch.collate = own_collate;
+            r.batch.out_fields = out_fields;
+            r.batch.n_out_fields = 2;
+            r.repeat.epochs = 2;
+            if (rig_open(&r, &p) != DLP_OK) return;
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+                const uint64_t *sum = b->fields[0].data;
+                const uint16_t *grid = b->fields[1].data;
+                CHECK(b->n_fields == 2 && strcmp(b->fields[1].name, "grid") == 0 &&
+                      b->fields[1].bytes == b->count * 12);
+                CHECK(b->fields[1].shape[1] == 3 && b->fields[1].shape[2] == 2 &&
+                      b->fields[1].lengths == NULL);
+                for (uint32_t i = 0; i < b->count; i++) {
+                    CHECK(sum[i] == b->index[i] * 1000 + b->position + i &&
+                          grid[i * 6] == b->index[i]);
+                    for (uint32_t k = 1; k < 6; k++) CHECK(grid[i * 6 + k] == 0);
+                }
+                n++;
+                /* the caller's until release */
+                memset(b->fields[1].data, 0xee, b->fields[1].bytes);
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(n == 10 && rc == DLP_ERR_LENGTH &&
+                  strstr(dlp_pipe_error(p)->message, "grid") != NULL);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+}
+
+/* A built-in collate and out_fields that are not the dataset's: refused, not written past the
+   end. */
+static void ragged__builtin_collate_with_other_fields__refused(void) {
+    static const dlp_field small[2] = {{"words", DLP_U8, 1, {3}, 0, 0},
+                                       {"label", DLP_U8, 0, {0}, 0, 0}};
+    for (int collate = PAD; collate <= PACK; collate++) {
+        rig r;
+        dlp_error err;
+        rig_init(&r, 203, 100);
+        r.batch.collate = collate == PAD ? dlp_collate_pad : dlp_collate_pack;
+        r.batch.out_fields = small;
+        r.batch.n_out_fields = 2;
+        CHECK(first_error(&r, &err) == DLP_ERR_CALLBACK);
+        CHECK(strstr(err.message, "out_fields") != NULL);
+        r.batch.out_fields = rig_fields; /* the same again: fine */
+        CHECK(first_error(&r, &err) == DLP_END);
+    }
+}
+
+/* ---- bytes that nobody wrote ---- */
+
+static int lazy_fetch(void *user, dlp_item *it) { /* writes a byte, and that not always */
+    (void)user;
+    if (it->index % 3 == 0) memset(it->data[0], 0xff, 1 + it->index % 24);
+    if (it->index % 4 == 0) memset(it->data[1], 0xff, 4);
+    return it->index % 7 == 5 ? DLP_SKIP : 0;
+}
+
+static void ragged__bytes_not_written__zero(void) {
+    for (int kind = 0; kind < 24; kind++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        rig_init(&r, 203, 20);
+        rig_order(&r, DLP_ORDER_SHUFFLED);
+        rig_workers(&r, kind % 3, kind / 3 & 1);
+        r.dataset.fetch = lazy_fetch;
+        r.fetch.on_error = DLP_ON_ERROR_DROP;
+        r.repeat.epochs = 3;
+        r.n_transfers = kind / 6 & 1;
+        if (kind / 12) r.batch.collate = dlp_collate_pad;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            for (uint32_t i = 0; i < b->count; i++) {
+                const uint8_t *words = (const uint8_t *)b->fields[0].data + 24 * i;
+                const uint8_t *label = (const uint8_t *)b->fields[1].data + 4 * i;
+                uint64_t left = b->index[i] % 7 == 5,
+                         set = b->index[i] % 3 == 0 ? 1 + b->index[i] % 24 : 0;
+                int ok = b->valid[i] == !left;
+                for (uint64_t k = 0; k < 24; k++) ok &= words[k] == (!left && k < set ? 0xff : 0);
+                for (uint64_t k = 0; k < 4; k++)
+                    ok &= label[k] == (!left && b->index[i] % 4 == 0 ? 0xff : 0);
+                CHECK(ok);
+            }
+            /* what the slot holds when it comes back */
+            memset(b->fields[0].data, 0xaa, b->fields[0].bytes);
+            memset(b->fields[1].data, 0xaa, b->fields[1].bytes);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+int main(void) {
+    ragged__every_collate__lengths_rows_zeros();
+    ragged__more_than_max_per_batch__error_names_item();
+    ragged__wrong_length__error_names_field_and_item();
+    ragged__length_of_a_failed_item__forgotten();
+    ragged__custom_collate__its_own_fields();
+    ragged__builtin_collate_with_other_fields__refused();
+    ragged__bytes_not_written__zero();
+    return test_end("pipe_ragged");
+}

@@ -1,0 +1,209 @@
+/* needs: parts */
+/* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
+   may, must not take it in place of one that sleeps. The moments are arranged by hand. */
+#include "../../rig/atomics_hook.h"
+#define DLPIPE_IMPLEMENTATION
+#include "../../../dlpipe.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "../../rig/pipe_rig.h"
+
+#define NOTE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_SEQ_CST)
+#define LOOK(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
+
+static _Thread_local int role = -1; /* worker + 1 */
+static int gate[2], at_gate[2];     /* of workers 0 and 1: closed; who stands there */
+static const void *gate_word;       /* the mask of the wake word */
+
+static const dlpi_ctl *schedulers;             /* the words that its thread looks at */
+static _Thread_local int falling, says;        /* it has said that it sleeps; is about to */
+static int looked_loads, looked_cancel, loose; /* looks behind that; of loads, not ordered by it */
+
+static int worker_role(void *user, int worker, void **state) {
+    (void)user;
+    *state = NULL;
+    role = worker + 1;
+    return 0;
+}
+
+static void scheduler_looks(const dlpi_ctl *ctl, int kind, const void *at) {
+    if (kind == HOOK_STORE && at == &ctl->scheduler_sleeps) says = 1;
+    if (kind == -1 && says) falling = (int)LOOK(ctl->scheduler_sleeps), says = 0;
+    if (!falling) return;
+    if (kind == HOOK_LOAD && at == &ctl->source_moves)
+        __atomic_add_fetch(&loose, 1, __ATOMIC_SEQ_CST);
+    if (kind == HOOK_LOAD_SEQ && at == &ctl->source_moves)
+        __atomic_add_fetch(&looked_loads, 1, __ATOMIC_SEQ_CST);
+    if (kind == HOOK_LOAD_SEQ && at == &ctl->cancel)
+        __atomic_add_fetch(&looked_cancel, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Worker 0 stops before it says that it sleeps, worker 1 when it has been woken. */
+static void atomics_hook(int kind, const void *at) {
+    const dlpi_ctl *ctl = LOOK(schedulers);
+    int i = role - 1;
+    if (ctl) scheduler_looks(ctl, kind, at);
+    if (i < 0 || at != LOOK(gate_word) || kind != (i == 0 ? HOOK_OR : HOOK_LOAD_SEQ)) return;
+    while (__atomic_load_n(&gate[i], __ATOMIC_SEQ_CST)) {
+        __atomic_store_n(&at_gate[i], 1, __ATOMIC_SEQ_CST);
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    }
+    __atomic_store_n(&at_gate[i], 0, __ATOMIC_SEQ_CST);
+}
+
+static uint64_t now_ms(void) { return test_now_ns() / 1000000u; }
+
+#define AWAIT(x, ms) \
+    do { \
+        uint64_t until = now_ms() + (ms); \
+        while (!(x) && now_ms() < until) nanosleep(&(struct timespec){0, 50000}, NULL); \
+    } while (0)
+
+static int begun[4096];
+static int open_all; /* callbacks need not stay longer */
+static int slow_index = -1;
+static int failed_rows;
+
+static int wake_fetch(void *user, dlp_item *it) {
+    NOTE(begun[it->index], 1);
+    if ((int)it->index == LOOK(slow_index)) AWAIT(LOOK(open_all), 20000);
+    return rig_fetch(user, it);
+}
+
+/* Worker 0 fails whatever it gets for the first time. Worker 1 leaves it the first forty. */
+static int wake_fetch_fails(void *user, dlp_item *it) {
+    NOTE(begun[it->index], 1);
+    if (it->worker == 0 && it->attempt == 0) {
+        __atomic_add_fetch(&failed_rows, 1, __ATOMIC_SEQ_CST);
+        return DLP_ERR_CALLBACK;
+    }
+    if (it->worker == 1) AWAIT(LOOK(failed_rows) >= 33, 20000);
+    return rig_fetch(user, it);
+}
+
+static void wake_rig(rig *r) {
+    rig_init(r, 4096, 1);
+    rig_order(r, DLP_ORDER_SEQUENTIAL);
+    rig_workers(r, 2, DLP_DISPATCH_CLAIM);
+    r->fetch.worker_init = worker_role;
+    memset(begun, 0, sizeof begun);
+    NOTE(open_all, 0);
+    NOTE(slow_index, -1);
+    NOTE(failed_rows, 0);
+}
+
+/* Worker 1 is woken for a batch that worker 0, about to sleep, takes. The batch after it is
+   worker 1's. */
+static int next_one_wakes_another(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b[4];
+    uint32_t *mask;
+    int ok;
+    wake_rig(&r);
+    r.pipe.prefetch_factor = 2;
+    r.pipe.max_held = 4;
+    r.dataset.fetch = wake_fetch;
+    NOTE(slow_index, 2);
+    if (rig_open(&r, &p) != DLP_OK) return 0;
+    mask = &p->waiters[0].group[0].mask;
+    AWAIT(LOOK(begun[1]) && LOOK(*mask) == 3, 20000);
+    NOTE(gate_word, (const void *)mask);
+    NOTE(gate[0], 1);
+    AWAIT(LOOK(at_gate[0]) && LOOK(*mask) == 2, 20000);
+    CHECK(LOOK(at_gate[0]));
+    NOTE(gate[1], 1);
+    CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK); /* feeds batch 2, wakes worker 1 */
+    AWAIT(LOOK(at_gate[1]), 20000);
+    CHECK(LOOK(at_gate[1]));
+    NOTE(gate[0], 0);
+    AWAIT(LOOK(begun[2]), 20000); /* worker 0 has it */
+    CHECK(LOOK(at_gate[1]) && LOOK(begun[2]));
+    NOTE(gate[1], 0);
+    AWAIT((LOOK(*mask) & 2u) != 0, 20000); /* worker 1 sleeps again */
+    nanosleep(&(struct timespec){0, 5000000}, NULL);
+    CHECK(dlp_pipe_next_timeout(p, &b[1], 20000) == DLP_OK); /* feeds batch 3 */
+    AWAIT(LOOK(begun[3]), 60);
+    ok = LOOK(begun[3]);
+    NOTE(open_all, 1);
+    NOTE(gate_word, NULL);
+    for (int i = 0; i < 2; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return ok || test_failures > 0;
+}
+
+static void wake__taken_while_falling_asleep__next_one_wakes_another(void) {
+    CHECK_ONE_OF_5(next_one_wakes_another());
+}
+
+/* Worker 0 keeps 33 failed rows and takes no more until they are due. */
+static int another_is_woken(void) {
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int ok = 1;
+    wake_rig(&r);
+    r.pipe.prefetch_factor = 80;
+    r.pipe.unordered = 1;
+    r.dataset.fetch = wake_fetch_fails;
+    r.fetch.retries = 1;
+    r.fetch.retry_backoff_ms = 2000;
+    if (rig_open(&r, &p) != DLP_OK) return 0;
+    AWAIT(LOOK(begun[79]), 20000);
+    for (int i = 80; i < 85; i++) {
+        nanosleep(&(struct timespec){0, 30000000}, NULL); /* worker 1 falls asleep */
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
+        AWAIT(LOOK(begun[i]), 60);
+        ok &= LOOK(begun[i]);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return ok;
+}
+
+static void wake__first_worker_is_full__another_is_woken(void) {
+    CHECK_ONE_OF_5(another_is_woken());
+}
+
+static int wake_load(void *user, dlp_part *part) {
+    (void)user;
+    memset(part->data, 0, part->capacity);
+    part->bytes = part->capacity;
+    return 0;
+}
+
+/* Between saying that it sleeps and sleeping, the scheduler's thread looks once more at what others
+   write before they ring. A look that is not ordered behind the word might be made before it, and
+   then neither it nor they would see the other: the thread would sleep its 100 ms. */
+static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
+    uint64_t items[8] = {4, 4, 4, 4, 4, 4, 4, 4};
+    rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    rig_init(&r, 32, 4);
+    rig_order(&r, DLP_ORDER_PARTS);
+    rig_workers(&r, 1, DLP_DISPATCH_CLAIM);
+    r.sampler.threaded = 1;
+    r.parts.n_parts = 8;
+    r.parts.items = items;
+    r.parts.max_part_bytes = 64;
+    r.parts.queue_size = 2;
+    r.parts.load = wake_load;
+    r.parts.workers.num_workers = 1;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    NOTE(schedulers, p->ctl);
+    while (dlp_pipe_next_timeout(p, &b, 2000) == DLP_OK) {
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    NOTE(schedulers, NULL);
+    CHECK(LOOK(looked_loads) > 0 && LOOK(looked_cancel) > 0 && LOOK(loose) == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+int main(void) {
+    sleep__last_look_of_the_scheduler__ordered_behind_its_word();
+    wake__taken_while_falling_asleep__next_one_wakes_another();
+    wake__first_worker_is_full__another_is_woken();
+    return test_end("pipe_wake");
+}

@@ -1,0 +1,154 @@
+/* Counters that come round: a pipe whose next batch stands just below the wrap of its generations
+   (2^39), of the done words' (2^32), or far up at 2^44, runs across it as any other. */
+#define DLPIPE_IMPLEMENTATION
+#include "../../../dlpipe.h"
+
+#include "../../rig/pipe_rig.h"
+
+typedef struct hook {
+    dlp_pipe *p;
+    uint64_t start;
+} hook;
+
+static int hook_open(void *user) { /* the transfer's device is opened before the threads start */
+    hook *h = user;
+    inside_place(h->p, h->start);
+    return 0;
+}
+
+/* as is an inline worker, when all are inline */
+static int hook_init(void *user, int worker, void **state) {
+    hook *h = user;
+    (void)worker;
+    (void)state;
+    inside_place(h->p, h->start);
+    return 0;
+}
+
+static int flaky_map(void *user, dlp_item *it) {
+    if (it->attempt == 0 && it->index % 11 == 4) return -1;
+    if (it->index % 13 == 5) return DLP_SKIP;
+    return rig_item_map(user, it);
+}
+
+static int flaky_row_same(rig *r, const dlp_batch *b, uint32_t row) {
+    uint64_t position = b->position + row, index = rig_index(r, b->epoch, position);
+    uint64_t words[3], key = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, r->sampler.seed, b->epoch);
+    for (uint32_t k = 1; index % 13 == 5; k++)
+        index =
+            rig_index(r, b->epoch,
+                      dlpi_below(dlpi_range_of(203), dlpi_absorb(dlpi_absorb(key, position), k)));
+    rig_words(r->sampler.seed, index, b->epoch, position, words);
+    words[2] = words[2] * 3 + index;
+    return b->index[row] == index &&
+           memcmp((const uint8_t *)b->fields[0].data + 24 * row, words, 24) == 0;
+}
+
+static void run_across(uint64_t start, int kind) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_device device = *dlp_device_host();
+    hook h;
+    int rc, flaky = kind >> 5 & 1;
+    uint64_t n = 0, seen = 0, per;
+    if (test_failures > 10) return; /* it is said by now */
+    rig_init(&r, 203, 33);
+    rig_order(&r, DLP_ORDER_SHUFFLED);
+    rig_workers(&r, kind & 1 ? 3 : 0, kind >> 1 & 1);
+    r.sampler.threaded = kind >> 2 & 1;
+    r.pipe.unordered = kind >> 3 & 1;
+    r.n_batch_maps = flaky ? 0 : kind >> 4 & 1;
+    if (flaky) {
+        r.n_item_maps = 1;
+        r.item_map[0].item = flaky_map;
+        r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
+        r.item_map[0].workers.retries = 1;
+        r.item_map[0].workers.retry_backoff_ms = kind >> 4 & 1;
+    }
+    r.repeat.epochs = 4;
+    r.pipe.max_held = 2;
+    h.start = start;
+    if (kind >> 6) {
+        r.n_transfers = 1;
+        device.open = hook_open;
+        device.user = &h;
+        r.transfer.device = &device;
+        r.transfer.threaded = kind & 1;
+    } else {
+        r.fetch.num_workers = 0;
+        r.sampler.threaded = 0;
+        r.fetch.worker_init = hook_init;
+        r.fetch.worker_user = &h;
+    }
+    if (rig_wire(&r, &p) != DLP_OK) {
+        CHECK(0);
+        return;
+    }
+    h.p = p;
+    CHECK(dlp_pipe_start(p) == DLP_OK);
+    per = rig_batches(&r);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 10000)) == DLP_OK) {
+        int ok = b->epoch == n / per;
+        CHECK(r.pipe.unordered || b->sequence == start + n);
+        CHECK(r.pipe.unordered || b->in_epoch == n % per);
+        if (flaky)
+            for (uint32_t row = 0; row < b->count; row++) ok &= flaky_row_same(&r, b, row);
+        else
+            ok &= rig_batch_same(&r, b, n / per, b->in_epoch);
+        CHECK(ok);
+        seen |= UINT64_C(1) << (b->sequence - start);
+        n++;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    if (rc != DLP_END || n != 4 * per) {
+        printf("  start %llx kind %d: %d batches, then ", (unsigned long long)start, kind, (int)n);
+        rig_say(p, rc);
+    }
+    CHECK(rc == DLP_END && n == 4 * per && seen == (UINT64_C(1) << n) - 1);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void wrap__every_counter__runs_across(void) {
+    static const uint64_t wraps[] = {UINT64_C(1) << 32, UINT64_C(1) << 40, UINT64_C(1) << 44,
+                                     UINT64_C(1) << 31, UINT64_C(1) << 39, UINT64_C(5) << 39};
+    for (int i = 0; i < 6; i++)
+        for (uint64_t below = 1; below < 8; below += 5)
+            for (int kind = 0; kind < 128; kind += getenv("SHORT") ? 9 : getenv("SOAK") ? 1 : 3)
+                run_across(wraps[i] - below, kind);
+}
+
+/* Which of two generations is older, on both sides of the wrap. */
+static void wrap__older__both_sides(void) {
+    const uint64_t mask = DLPI_GEN_MASK, half = UINT64_C(1) << (DLPI_GEN_BITS - 1);
+    CHECK(dlpi_older(4, 5) && !dlpi_older(5, 5) && !dlpi_older(6, 5));
+    CHECK(dlpi_older(mask, 0) && dlpi_older(mask, UINT64_C(1) << DLPI_GEN_BITS) &&
+          !dlpi_older(0, mask));
+    CHECK(dlpi_older(0, half) && !dlpi_older(half - 1, 0) && dlpi_older(half, 0));
+    CHECK(dlpi_older(mask - 3, 2) && !dlpi_older(2, mask - 3));
+}
+
+/* A completer that was held up until its slot went on, to a batch without rows, closes nothing. */
+static void wrap__late_completer__leaves_a_newer_batch_alone(void) {
+    rig r;
+    dlp_pipe *p;
+    dlpi_unit t = {0, 0, 0, 0, 1, false};
+    dlpi_stage_words *words;
+    rig_init(&r, 100, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    t.b = 0;
+    t.slot = dlpi_slot_of(p, 0);
+    words = dlpi_stage_words_at(p, t.slot, p->work[0]);
+    CHECK(dlpi_slot_at(p, t.slot)->sequence == 0 && words->ready == 0);
+    words->ready = 8; /* batch 7, which had no rows and touched no done word, is there */
+    dlpi_complete(&p->workers[0], &t, 1);
+    CHECK(words->ready == 8);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+int main(void) {
+    wrap__older__both_sides();
+    wrap__late_completer__leaves_a_newer_batch_alone();
+    wrap__every_counter__runs_across();
+    return test_end("pipe_wrap");
+}

@@ -1,0 +1,204 @@
+/* needs: cache */
+/* The cache shared by worker processes; one that dies with a cell half written. Processes that are
+   added, retired and killed while the pipe runs. */
+#include "../../rig/atomics_hook.h"
+#define DLPIPE_IMPLEMENTATION
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
+#include "../../rig/cache_rig.h"
+
+typedef struct shared {
+    cache_count count;
+    uint32_t armed; /* 1: who claims a cell next dies, 2: it did */
+    uint32_t cells; /* claimed while armed */
+} shared;
+
+static shared *all;
+static dlp_pipe *now; /* the pipe that runs, as a worker sees it */
+static pid_t parent;
+
+static void atomics_hook(int kind, const void *at) {
+    static int last;
+    const uint8_t *cells;
+    bool in_cells;
+    uint32_t one = 1;
+    if (kind >= 0) {
+        last = kind;
+        return;
+    }
+    if (all == NULL || getpid() == parent || now == NULL || now->region == NULL) return;
+    cells = dlpi_area_at(now, DLPI_AREA_KEPT, 0);
+    in_cells = (const uint8_t *)at >= cells &&
+               (const uint8_t *)at < cells + dlpi_area_bytes(now, DLPI_AREA_KEPT);
+    if (!in_cells || last != HOOK_CHANGE) return;
+    if (__atomic_load_n(&all->armed, __ATOMIC_SEQ_CST) != 1) return;
+    if (__atomic_add_fetch(&all->cells, 1, __ATOMIC_SEQ_CST) < 20) return;
+    if (__atomic_compare_exchange_n(&all->armed, &one, 2, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        kill(getpid(), SIGKILL);
+}
+
+static void processes(cache_case *c, uint64_t n_items) {
+    memset(all, 0, sizeof *all);
+    cache_case_init(c, n_items, 8);
+    c->count = &all->count;
+    c->placement = DLP_PLACE_PROCESSES;
+    c->workers = 2;
+    c->maps = 1;
+    c->epochs = 3;
+}
+
+static void shm_cache__processes__share_what_each_fetched(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        cache_case c;
+        cache_run with, without;
+        processes(&c, 96);
+        c.collate = kind & 1;
+        c.ragged = kind >> 1;
+        c.placement = DLP_PLACE_THREADS;
+        without = cache_go(&c);
+        c.bytes = 1 << 20;
+        c.placement = DLP_PLACE_PROCESSES;
+        with = cache_go(&c);
+        CHECK(with.rc == DLP_END && with.digest == without.digest);
+        CHECK(with.calls >= 96 && with.calls <= 96 + 16 && with.s.cache_misses == with.calls);
+        CHECK(with.s.cache_bytes == with.s.cache_capacity);
+    }
+}
+
+static void shm_cache__writer_killed__cell_is_kept_by_another(void) {
+    cache_case c;
+    cache_run with, without;
+    processes(&c, 96);
+    c.placement = DLP_PLACE_THREADS;
+    without = cache_go(&c);
+    memset(all, 0, sizeof *all);
+    c.bytes = 1 << 20;
+    c.placement = DLP_PLACE_PROCESSES;
+    all->armed = 1;
+    if (cache_open(&c, &now) != DLP_OK) return;
+    with = cache_take(&c, now);
+    now = NULL;
+    CHECK(all->armed == 2 && with.rc == DLP_END && with.digest == without.digest);
+    CHECK(with.s.cache_bytes == with.s.cache_capacity);
+    CHECK(with.s.stages[2].restarts == 1 && with.s.stages[2].died_by == SIGKILL);
+}
+
+/* What a monitor tells of it. */
+static void shm_cache__monitored__hits_and_room(void) {
+    cache_case c;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_monitor *m = NULL;
+    dlp_stats s, shown;
+    dlp_error err;
+    char who[16];
+    processes(&c, 32);
+    snprintf(who, sizeof who, "%d", (int)getpid());
+    c.bytes = 20 * 40;
+    if (cache_open(&c, &p) != DLP_OK) return;
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.cache_hits > 0 && s.cache_capacity == 800);
+    CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);
+    if (m != NULL) {
+        CHECK(dlp_monitor_stats(m, &shown) == DLP_OK);
+        CHECK(shown.cache_hits == s.cache_hits);
+        CHECK(shown.cache_capacity == 800 && shown.cache_all_bytes == 32 * 40);
+        CHECK(shown.cache_bytes == 800 && shown.cache_misses == s.cache_misses);
+        dlp_monitor_close(m);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void tuned(rig *r) {
+    rig_init(r, 203, 8);
+    rig_order(r, DLP_ORDER_SHUFFLED);
+    r->n_item_maps = 1;
+    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.prefetch_factor = 3;
+    r->fetch.workers_max = r->item_map[0].workers.workers_max = 4;
+    shm_processes(r, 2, 0);
+}
+
+static void kill_worker(dlp_pipe *p, uint32_t i) {
+    dlp_worker_stats w;
+    for (int ms = 0; ms < 20000; ms++) { /* it may not have begun yet */
+        CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
+        if (w.process) break;
+        test_pause(1000000);
+    }
+    CHECK(w.process);
+    if (w.pid > 1) kill(w.pid, SIGKILL);
+}
+
+/* Workers come, go and die: parked ones, and those at work. */
+static void shm_tuning__changed_and_killed__same_order_and_bytes(void) {
+    uint64_t seed = 9;
+    rig r;
+    dlp_pipe *p;
+    dlp_stats s;
+    uint64_t per, n = (uint64_t)test_share(240, 6000);
+    tuned(&r);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    per = rig_batches(&r);
+    for (uint64_t i = 0; i < n; i++) {
+        dlp_batch *b;
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
+        if (rc != DLP_OK) rig_say(p, rc);
+        CHECK(rc == DLP_OK && rig_batch_same(&r, b, i / per, i % per));
+        if (rc != DLP_OK) break;
+        CHECK(dlp_pipe_set_workers(p, 2 + (int)test_pick(&seed, 2), (int)test_pick(&seed, 4) + 1) ==
+              DLP_OK);
+        if (i % 24 == 5) kill_worker(p, test_pick(&seed, 8));
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    for (int i = 0; i < 2000; i++) {
+        struct timespec t = {0, 10000000};
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        if (s.stages[2].restarts + s.stages[3].restarts > 0) break;
+        nanosleep(&t, NULL);
+    }
+    CHECK(s.stages[2].restarts + s.stages[3].restarts > 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
+/* What a monitor tells of the number at work, and why. */
+static void shm_tuning__monitored__number_and_notes(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_monitor *m = NULL;
+    dlp_stats s;
+    dlp_error err;
+    char who[16], words[4096];
+    tuned(&r);
+    snprintf(who, sizeof who, "%d", (int)getpid());
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);
+    CHECK(dlp_pipe_set_workers(p, 2, 3) == DLP_OK);
+    if (m != NULL) {
+        CHECK(dlp_monitor_refresh(m, &err) == DLP_OK);
+        CHECK(dlp_monitor_stats(m, &s) == DLP_OK);
+        CHECK(s.stages[2].workers == 3 && s.stages[2].workers_min == 1);
+        CHECK(s.stages[2].workers_max == 4 && s.stages[3].workers == 2);
+        CHECK(s.tunes == 1 && s.tune[0].from == 2 && s.tune[0].to == 3 && s.tune[0].stage == 2);
+        CHECK(dlp_monitor_explain(m, words, sizeof words) > 0);
+        CHECK(strstr(words, "'fetch' 2 -> 3: set by dlp_pipe_set_workers") != NULL);
+        dlp_monitor_close(m);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
+int main(void) {
+    SHM_NEEDS("shm_cache");
+    parent = getpid();
+    all = shm_shared(sizeof *all);
+    shm_cache__processes__share_what_each_fetched();
+    shm_cache__writer_killed__cell_is_kept_by_another();
+    shm_cache__monitored__hits_and_room();
+    shm_tuning__changed_and_killed__same_order_and_bytes();
+    shm_tuning__monitored__number_and_notes();
+    return test_end("shm_cache");
+}

@@ -1,0 +1,564 @@
+/* Items that are pushed: by threads and processes, one and several, with and without a worker;
+   producers killed with an item begun, and their successors; full lanes by each rule; ends, stops
+   and closes while somebody waits; and what is refused, files that are cut or changed among it. */
+#define DLPIPE_IMPLEMENTATION
+#include "../../../dlpipe.h"
+
+#include "../../rig/check.h"
+#include "../../rig/source_rig.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { PIXELS = 5, SOON_MS = 20000 };
+
+static const dlp_field FIELDS[2] = {{.name = "number", .dtype = DLP_U64},
+                                    {.name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {PIXELS}}};
+
+typedef struct rig {
+    dlp_pipe *pipe;
+    dlp_push *push;
+} rig;
+
+static rig begin(dlp_push_desc push, int workers, uint32_t batch) {
+    dlp_push_loader_desc d = {.push = push,
+                              .loader = {.batch_size = batch, .num_workers = workers}};
+    rig r = {NULL, NULL};
+    dlp_error err = {0};
+    d.push.fields = FIELDS;
+    d.push.n_fields = 2;
+    if (dlp_push_loader_open(&r.pipe, &r.push, &d, &err) != DLP_OK)
+        printf("%s: %s\n", err.field, err.message);
+    CHECK(r.pipe != NULL && r.push != NULL);
+    return r;
+}
+
+static void end(rig *r) {
+    CHECK(dlp_pipe_close(r->pipe) == DLP_OK);
+    CHECK(dlp_push_close(r->push) == DLP_OK);
+}
+
+static dlp_pusher *producer(const dlp_push *push, uint32_t number) {
+    dlp_pusher *u = NULL;
+    dlp_error err = {0};
+    if (dlp_pusher_open(&u, &(dlp_pusher_desc){.push = push, .number = number}, &err) != DLP_OK)
+        printf("%s\n", err.message);
+    CHECK(u != NULL);
+    return u;
+}
+
+/* Item n of a producer: its number says both, its bytes follow from it. */
+static int push_one(dlp_pusher *u, uint64_t n, int timeout_ms) {
+    uint64_t number = (uint64_t)dlp_pusher_number(u) << 32 | n;
+    uint8_t x[PIXELS];
+    const void *data[2] = {&number, x};
+    for (int i = 0; i < PIXELS; i++) x[i] = (uint8_t)dlp_hash(number, (uint64_t)i, 0, 0);
+    return dlp_pusher_push(u, data, timeout_ms);
+}
+
+/* Items [from, to) of this producer, every other one without a copy, and maybe the end. */
+static int push_all(dlp_pusher *u, uint64_t from, uint64_t to, int is_last) {
+    int rc = DLP_OK;
+    for (uint64_t n = from; n < to && rc == DLP_OK; n++) {
+        void *data[2];
+        uint64_t number = (uint64_t)dlp_pusher_number(u) << 32 | n;
+        if (n % 2 == 0) {
+            rc = push_one(u, n, SOON_MS);
+            continue;
+        }
+        rc = dlp_pusher_begin(u, data, SOON_MS);
+        if (rc != DLP_OK) break;
+        *(uint64_t *)data[0] = number;
+        for (int i = 0; i < PIXELS; i++)
+            ((uint8_t *)data[1])[i] = (uint8_t)dlp_hash(number, (uint64_t)i, 0, 0);
+        rc = dlp_pusher_commit(u);
+    }
+    return rc == DLP_OK && is_last ? dlp_pusher_end(u, SOON_MS) : rc;
+}
+
+/* Each producer's items come in its order; next: [17] which is due. Returns the code of the end. */
+static int take_all(dlp_pipe *p, uint64_t *next, uint64_t batch) {
+    dlp_batch *b = NULL;
+    int rc, shorter = 0;
+    while ((rc = dlp_pipe_next_timeout(p, &b, SOON_MS)) == DLP_OK) {
+        const uint64_t *number = b->fields[0].data;
+        const uint8_t *x = b->fields[1].data;
+        CHECK(!shorter && b->count >= 1 && b->count <= batch);
+        shorter = b->count < batch;
+        for (uint32_t i = 0; i < b->count; i++) {
+            uint64_t who = number[i] >> 32;
+            CHECK(who >= 1 && who <= 16 && (uint32_t)number[i] == next[who]);
+            next[who > 16 ? 0 : who]++;
+            for (int k = 0; k < PIXELS; k++)
+                CHECK(x[i * PIXELS + (unsigned)k] ==
+                      (uint8_t)dlp_hash(number[i], (uint64_t)k, 0, 0));
+        }
+        dlp_pipe_release(p, b);
+    }
+    if (rc < 0) printf("%s\n", dlp_pipe_error(p)->message);
+    return rc;
+}
+
+/* ---- threads ---- */
+
+typedef struct job {
+    dlp_push *push;
+    uint64_t items;
+    uint32_t number;
+    int rc;
+} job;
+
+static void *thread_main(void *arg) {
+    job *j = arg;
+    dlp_pusher *u = producer(j->push, j->number);
+    j->rc = push_all(u, 0, j->items, 1);
+    CHECK(push_one(u, 0, DLP_NOWAIT) == DLP_ERR_STATE); /* behind the end */
+    dlp_pusher_close(u);
+    return NULL;
+}
+
+static void threads__several__each_in_its_order(void) {
+    static const int producers[] = {1, 1, 4, 16};
+    for (int k = 0; k < 4; k++)
+        for (int workers = 0; workers < 2; workers++) {
+            uint64_t next[17] = {0}, total = 0, items = 3000u + 7u * (unsigned)k;
+            job jobs[16];
+            pthread_t t[16];
+            dlp_push_stats s;
+            rig r = begin(
+                (dlp_push_desc){.capacity = k == 1 ? 1 : 16, .writers = (uint32_t)producers[k]},
+                workers, 32);
+            for (int i = 0; i < producers[k]; i++) {
+                jobs[i] = (job){r.push, items, (uint32_t)i + 1, 0};
+                CHECK(pthread_create(&t[i], NULL, thread_main, &jobs[i]) == 0);
+            }
+            CHECK(take_all(r.pipe, next, 32) == DLP_END);
+            for (int i = 0; i < producers[k]; i++) {
+                CHECK(pthread_join(t[i], NULL) == 0 && jobs[i].rc == DLP_OK);
+                CHECK(next[i + 1] == items);
+                total += next[i + 1];
+            }
+            CHECK(dlp_push_look(r.push, 0, &s) == DLP_OK && s.items == total && s.left == 0);
+            CHECK(s.refused == 0 && s.waiting == 0 && s.attached == 0);
+            CHECK(s.ended == (uint32_t)producers[k]);
+            CHECK(dlp_push_look(r.push, 1, &s) == DLP_OK && s.items == items);
+            CHECK(dlp_push_look(r.push, 17, &s) == DLP_ERR_ARG);
+            CHECK(dlp_push_close(r.push) == DLP_ERR_BUSY); /* the pipe has it */
+            end(&r);
+        }
+}
+
+/* One after the other in the same lane: each has an end of its own. */
+static void threads__one_lane__each_ends(void) {
+    uint64_t next[17] = {0};
+    rig r = begin((dlp_push_desc){.max_producers = 1, .writers = 3}, 0, 8);
+    for (uint64_t i = 0; i < 3; i++) {
+        dlp_pusher *u = producer(r.push, 0);
+        CHECK(push_all(u, 5 * i, 5 * (i + 1), 1) == DLP_OK);
+        dlp_pusher_close(u);
+    }
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 15);
+    end(&r);
+}
+
+/* ---- processes ---- */
+
+static pid_t child(const dlp_push *push, const char *path, uint32_t number, uint64_t from,
+                   uint64_t to, int is_last, int is_killed) {
+    pid_t pid = fork();
+    dlp_pusher_desc d = {.push = push, .path = path, .number = number};
+    dlp_pusher *u = NULL;
+    if (pid != 0) return pid;
+    if (path) d.fields = FIELDS, d.n_fields = 2;
+    if (dlp_pusher_open(&u, &d, NULL) != DLP_OK) _exit(2);
+    if (push_all(u, from, to, is_last) != DLP_OK) _exit(3);
+    if (is_killed && is_last) raise(SIGKILL);
+    if (is_killed) {
+        void *data[2];
+        if (dlp_pusher_begin(u, data, SOON_MS) != DLP_OK) _exit(4);
+        *(uint64_t *)data[0] = UINT64_MAX; /* nobody is to see it */
+        raise(SIGKILL);
+    }
+    dlp_pusher_close(u);
+    _exit(0);
+}
+
+static int ended_well(pid_t pid) {
+    int status = -1;
+    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void processes__killed__item_unseen_successor_goes_on(void) {
+    for (int by_path = 0; by_path < 2; by_path++) {
+        const char *path = by_path ? in_rig("lanes") : NULL;
+        uint64_t next[17] = {0};
+        int status;
+        pid_t pid[3];
+        rig r = begin((dlp_push_desc){.capacity = 64, .writers = 3, .path = path}, 1, 50);
+        for (uint32_t i = 0; i < 3; i++)
+            pid[i] =
+                child(by_path ? NULL : r.push, path, i + 1, 0, i == 1 ? 20 : 1000, i != 1, i == 1);
+        CHECK(waitpid(pid[1], &status, 0) == pid[1] && WIFSIGNALED(status));
+        pid[1] = child(by_path ? NULL : r.push, path, 2, 20, 1000, 1, 0);
+        CHECK(take_all(r.pipe, next, 50) == DLP_END);
+        for (int i = 0; i < 3; i++) CHECK(ended_well(pid[i]) && next[i + 1] == 1000);
+        CHECK(!by_path || access(path, F_OK) == 0);
+        end(&r);
+        CHECK(!by_path || access(path, F_OK) != 0);
+    }
+}
+
+/* A producer is killed when it has just said the end: a successor does not say it once more, which
+   would end the stream while another goes on. */
+static void processes__killed_after_the_end__said_once(void) {
+    uint64_t next[17] = {0};
+    dlp_pusher *u = NULL, *other;
+    dlp_error err = {0};
+    int status;
+    rig r = begin((dlp_push_desc){.capacity = 64, .writers = 2}, 1, 8);
+    pid_t pid = child(r.push, NULL, 1, 0, 10, 1, 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    other = producer(r.push, 2);
+    CHECK(push_all(other, 0, 5, 0) == DLP_OK);
+    CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = r.push, .number = 1}, &err) ==
+              DLP_ERR_STATE &&
+          u == NULL && strcmp(err.field, "number") == 0);
+    CHECK(push_all(other, 5, 40, 1) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 10 && next[2] == 40);
+    dlp_pusher_close(other);
+    end(&r);
+}
+
+/* More producers than were announced: behind the end nobody reads, and they are told. */
+static void waiting__stream_has_ended__producers_are_told(void) {
+    uint64_t next[17] = {0};
+    rig r = begin((dlp_push_desc){.capacity = 2}, 1, 8);
+    dlp_pusher *u = producer(r.push, 1), *late = producer(r.push, 2), *later = NULL;
+    CHECK(push_all(u, 0, 10, 1) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 10);
+    CHECK(push_one(late, 0, SOON_MS) == DLP_STOPPED);
+    CHECK(dlp_pusher_open(&later, &(dlp_pusher_desc){.push = r.push}, NULL) == DLP_STOPPED);
+    dlp_pusher_close(u);
+    dlp_pusher_close(late);
+    end(&r);
+}
+
+typedef struct waiter {
+    dlp_pusher *u;
+    uint64_t pushed;
+    int rc;
+} waiter;
+
+static void *push_until_told(void *arg) {
+    waiter *w = arg;
+    while ((w->rc = push_one(w->u, w->pushed, 5000)) == DLP_OK) w->pushed++;
+    return NULL;
+}
+
+/* The pipe is closed while a producer waits for room: it is told. What it had pushed is another
+   pipe's, which it may push to as well. */
+static void waiting__pipe_is_closed__producer_is_told(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        uint64_t next[17] = {0};
+        rig r = begin((dlp_push_desc){.capacity = 4}, workers, 1);
+        waiter w = {.u = producer(r.push, 1)};
+        dlp_loader_desc again = {.batch_size = 1, .num_workers = workers};
+        dlp_batch *b = NULL;
+        pthread_t t;
+        CHECK(pthread_create(&t, NULL, push_until_told, &w) == 0);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        dlp_pipe_release(r.pipe, b);
+        CHECK(dlp_pipe_close(r.pipe) == DLP_OK);
+        CHECK(pthread_join(t, NULL) == 0 && w.rc == DLP_STOPPED && w.pushed >= 4);
+        dlp_push_wire(r.push, &again.dataset, &again.fetch.workers);
+        CHECK(dlp_loader_open(&r.pipe, &again, NULL) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        next[1] = (uint32_t) * (const uint64_t *)b->fields[0].data + 1;
+        dlp_pipe_release(r.pipe, b);
+        CHECK(push_one(w.u, w.pushed++, SOON_MS) == DLP_OK);
+        dlp_push_stop(r.push);
+        CHECK(take_all(r.pipe, next, 1) == DLP_END && next[1] >= w.pushed);
+        dlp_pusher_close(w.u);
+        end(&r);
+    }
+}
+
+/* The reader's process is killed: producers that wait are told. */
+static void reader__killed__producers_are_told(void) {
+    const char *path = in_rig("orphan");
+    dlp_pusher *u = NULL;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        dlp_push *s = NULL;
+        dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .capacity = 2, .path = path};
+        if (dlp_push_open(&s, &d, NULL) != DLP_OK) _exit(1);
+        for (;;) pause();
+    }
+    for (int i = 0; i < 1000 && u == NULL; i++) {
+        dlp_pusher_desc d = {.path = path, .fields = FIELDS, .n_fields = 2};
+        if (dlp_pusher_open(&u, &d, NULL) != DLP_OK) usleep(10000);
+    }
+    CHECK(u != NULL);
+    CHECK(push_one(u, 0, 0) == DLP_OK && push_one(u, 1, 0) == DLP_OK);
+    CHECK(push_one(u, 2, DLP_NOWAIT) == DLP_FULL && push_one(u, 2, 150) == DLP_TIMEOUT);
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
+    CHECK(push_one(u, 2, DLP_FOREVER) == DLP_STOPPED);
+    dlp_pusher_close(u);
+    CHECK(unlink(path) == 0);
+}
+
+/* ---- full lanes ---- */
+
+static void full__refuse__counted(void) {
+    rig r = begin((dlp_push_desc){.capacity = 4, .full = DLP_PUSH_REFUSE}, 0, 4);
+    dlp_pusher *u = producer(r.push, 0);
+    uint64_t next[17] = {0};
+    dlp_push_stats s;
+    for (uint64_t i = 0; i < 4; i++) CHECK(push_one(u, i, DLP_FOREVER) == DLP_OK);
+    for (uint64_t i = 0; i < 3; i++) CHECK(push_one(u, 4, DLP_FOREVER) == DLP_FULL);
+    CHECK(dlp_push_look(r.push, 0, &s) == DLP_OK && s.refused == 3 && s.waiting == 4);
+    CHECK(s.attached == 1);
+    dlp_push_stop(r.push); /* what was pushed comes */
+    CHECK(push_one(u, 4, DLP_FOREVER) == DLP_STOPPED);
+    CHECK(take_all(r.pipe, next, 4) == DLP_END && next[1] == 4);
+    dlp_pusher_close(u);
+    end(&r);
+}
+
+static void full__newest__last_ones_stay(void) {
+    for (uint64_t keep = 0; keep <= 8; keep += keep == 3 ? 5 : keep == 0 ? 1 : 2) {
+        uint64_t most = keep ? keep : 1;
+        rig r = begin((dlp_push_desc){.capacity = 8, .full = DLP_PUSH_NEWEST, .keep = keep}, 0, 1);
+        dlp_pusher *u = producer(r.push, 0);
+        dlp_batch *b = NULL;
+        dlp_push_stats s;
+        for (uint64_t i = 0; i < 8; i++) CHECK(push_one(u, i, DLP_NOWAIT) == DLP_OK);
+        for (uint64_t i = 0; i < most; i++) {
+            CHECK(dlp_pipe_next(r.pipe, &b) == DLP_OK);
+            CHECK((uint32_t) * (const uint64_t *)b->fields[0].data == 8 - most + i);
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(dlp_push_look(r.push, 1, &s) == DLP_OK && s.left == 8 - most && s.items == most);
+        for (uint64_t i = 8; i < 12; i++) CHECK(push_one(u, i, DLP_NOWAIT) == DLP_OK);
+        for (uint64_t i = 8; i < 12; i++) { /* not full: none is left */
+            CHECK(dlp_pipe_next(r.pipe, &b) == DLP_OK);
+            CHECK((uint32_t) * (const uint64_t *)b->fields[0].data == i);
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(dlp_pusher_end(u, DLP_NOWAIT) == DLP_OK && dlp_pipe_next(r.pipe, &b) == DLP_END);
+        dlp_pusher_close(u);
+        end(&r);
+    }
+}
+
+/* The end of a stream is no item: it takes no place of those that are kept. */
+static void full__newest_and_its_end__last_ones_stay(void) {
+    for (uint64_t keep = 1; keep <= 8; keep++) {
+        uint64_t kept = keep < 7 ? keep : 7;
+        rig r = begin((dlp_push_desc){.capacity = 8, .full = DLP_PUSH_NEWEST, .keep = keep}, 0, 1);
+        dlp_pusher *u = producer(r.push, 0);
+        dlp_batch *b = NULL;
+        dlp_push_stats s;
+        for (uint64_t i = 0; i < 7; i++) CHECK(push_one(u, i, DLP_NOWAIT) == DLP_OK);
+        CHECK(dlp_pusher_end(u, DLP_NOWAIT) == DLP_OK);
+        for (uint64_t i = 0; i < kept; i++) {
+            CHECK(dlp_pipe_next(r.pipe, &b) == DLP_OK);
+            CHECK((uint32_t) * (const uint64_t *)b->fields[0].data == 7 - kept + i);
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(dlp_pipe_next(r.pipe, &b) == DLP_END);
+        CHECK(dlp_push_look(r.push, 1, &s) == DLP_OK && s.left == 7 - kept && s.items == kept);
+        dlp_pusher_close(u);
+        end(&r);
+    }
+}
+
+/* ---- somebody waits ---- */
+
+static void *close_soon(void *arg) {
+    usleep(50000);
+    dlp_push_stop(arg);
+    return NULL;
+}
+
+static void waiting__stop_and_close__end_it(void) {
+    for (int how = 0; how < 3; how++) { /* stop from a thread; close; stop of the pipe */
+        rig r = begin((dlp_push_desc){0}, 1, 8);
+        dlp_batch *b = NULL;
+        pthread_t t;
+        uint64_t from = dlpi_now_ns();
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, 30) == DLP_TIMEOUT);
+        if (how == 0) {
+            CHECK(pthread_create(&t, NULL, close_soon, r.push) == 0);
+            CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_END);
+            CHECK(pthread_join(t, NULL) == 0);
+        } else if (how == 2) {
+            dlp_pipe_stop(r.pipe);
+            CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_STOPPED);
+        }
+        end(&r);
+        CHECK(dlpi_now_ns() - from < UINT64_C(10000000000));
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void refused_desc(dlp_push_desc d, const char *field, const char *word) {
+    dlp_push *s = NULL;
+    dlp_error err = {0};
+    if (d.fields == NULL && d.n_fields == 0) d.fields = FIELDS, d.n_fields = 2;
+    CHECK(dlp_push_open(&s, &d, &err) == DLP_ERR_ARG && s == NULL);
+    if (strcmp(err.field, field) != 0) printf("%s, not %s: %s\n", err.field, field, err.message);
+    CHECK(strcmp(err.field, field) == 0 && strstr(err.message, word) != NULL);
+}
+
+static void descs__wrong__named(void) {
+    const dlp_field ragged = {.name = "a", .dtype = DLP_U8, .ndim = 1, .shape = {3}, .ragged = 1};
+    const dlp_field large = {.name = "a", .dtype = DLP_U8, .ndim = 2, .shape = {1024, 1024}};
+    const dlp_field none = {.name = "a", .dtype = DLP_U8, .ndim = 1};
+    dlp_push_loader_desc d = {.push = {.fields = FIELDS, .n_fields = 2},
+                              .loader = {.batch_size = 4, .num_workers = 2}};
+    dlp_pipe *p = NULL;
+    dlp_push *s = NULL;
+    dlp_error err = {0};
+    refused_desc((dlp_push_desc){.capacity = 3}, "capacity", "power of two");
+    refused_desc((dlp_push_desc){.max_producers = 5000}, "max_producers", "4096");
+    refused_desc((dlp_push_desc){.full = 3}, "full", "NEWEST");
+    refused_desc((dlp_push_desc){.keep = 2}, "keep", "NEWEST");
+    refused_desc((dlp_push_desc){.keep = 257, .full = DLP_PUSH_NEWEST}, "keep", "capacity");
+    refused_desc((dlp_push_desc){.fields = &ragged, .n_fields = 1}, "fields", "ragged");
+    refused_desc((dlp_push_desc){.fields = &large, .n_fields = 1}, "fields", "bytes");
+    refused_desc((dlp_push_desc){.fields = &none, .n_fields = 1}, "fields", "shape");
+    refused_desc((dlp_push_desc){.fields = NULL, .n_fields = 1}, "fields", "given");
+    d.loader.epochs = 2;
+    CHECK(dlp_push_loader_open(&p, &s, &d, &err) == DLP_ERR_ARG &&
+          strcmp(err.field, "epochs") == 0);
+    CHECK(p == NULL && s == NULL);
+    CHECK(dlp_push_close(NULL) == DLP_OK);
+    dlp_pusher_close(NULL);
+}
+
+/* Wired by hand with two workers: the first item says so. */
+static void by_hand__two_workers__told(void) {
+    dlp_push *s = NULL;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    dlp_loader_desc d = {.batch_size = 4, .num_workers = 2};
+    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2}, NULL) == DLP_OK);
+    dlp_push_wire(s, &d.dataset, &d.fetch.workers);
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, SOON_MS) == DLP_ERR_CALLBACK);
+    CHECK(strstr(dlp_pipe_error(p)->message, "one worker") != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(s) == DLP_OK);
+}
+
+static int open_path(const char *path, const dlp_field *fields, uint32_t n, dlp_error *err) {
+    dlp_pusher_desc d = {.path = path, .fields = fields, .n_fields = n};
+    dlp_pusher *u = NULL;
+    int rc = dlp_pusher_open(&u, &d, err);
+    CHECK((rc == DLP_OK) == (u != NULL));
+    dlp_pusher_close(u);
+    return rc;
+}
+
+/* Another program's file: other fields, no such file, one that is cut, each of its head's words
+   changed. Whatever stands there, nothing is read beyond it. */
+static void file__hostile__refused(void) {
+    const char *other = in_rig("other");
+    char path[96]; /* its own: names of the rig are used again */
+    dlp_field wrong[2] = {FIELDS[0], FIELDS[1]};
+    dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .path = path, .max_producers = 2};
+    dlp_push *s = NULL, *again = NULL;
+    dlp_error err = {0};
+    static uint8_t bytes[1 << 20];
+    size_t n = 0;
+    FILE *f;
+    snprintf(path, sizeof path, "%s", in_rig("lanes"));
+    CHECK(dlp_push_open(&s, &d, &err) == DLP_OK);
+    CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_SYSTEM && err.errnum == EEXIST);
+    CHECK(strstr(err.message, "already") != NULL && again == NULL);
+    CHECK(open_path(path, FIELDS, 2, &err) == DLP_OK);
+    wrong[1].shape[0] = PIXELS + 1; /* as many bytes */
+    CHECK(open_path(path, wrong, 2, &err) == DLP_ERR_ARG && strstr(err.message, "fields"));
+    CHECK(open_path(path, FIELDS, 1, &err) == DLP_ERR_ARG);
+    CHECK(open_path(in_rig("none"), FIELDS, 2, &err) == DLP_ERR_SYSTEM && err.errnum == ENOENT);
+    CHECK(open_path(rig_dir, FIELDS, 2, &err) < 0);
+    if ((f = fopen(path, "rb")) != NULL) {
+        n = fread(bytes, 1, sizeof bytes, f);
+        fclose(f);
+    }
+    CHECK(n > 1000 && n < sizeof bytes);
+    for (size_t cut = 0; cut < n; cut = cut < 256 ? cut + 16 : cut * 2) {
+        rig_write("other", bytes, cut);
+        CHECK(open_path(other, FIELDS, 2, &err) == DLP_ERR_CORRUPT);
+    }
+    for (size_t at = 0; at + 4 <= sizeof(dlpi_push_head); at += 4) {
+        static const uint32_t values[] = {0, 1, 0x7fffffff, 0xffffffff};
+        uint32_t was;
+        memcpy(&was, bytes + at, 4);
+        for (int v = 0; v < 4; v++) {
+            memcpy(bytes + at, &values[v], 4);
+            rig_write("other", bytes, n);
+            (void)open_path(other, FIELDS, 2, &err); /* refused, or it does no harm */
+        }
+        memcpy(bytes + at, &was, 4);
+    }
+    dlp_push_stop(s);
+    CHECK(open_path(path, FIELDS, 2, &err) == DLP_STOPPED);
+    CHECK(dlp_push_close(s) == DLP_OK);
+}
+
+/* What lies in a lane is not trusted: a mark that is none, a tail out of range. */
+static void lane__damaged__an_error_that_names_the_producer(void) {
+    for (int how = 0; how < 2; how++) {
+        rig r = begin((dlp_push_desc){.capacity = 8}, 0, 1);
+        dlp_pusher *u = producer(r.push, 3);
+        dlp_batch *b = NULL;
+        CHECK(push_one(u, 0, 0) == DLP_OK);
+        if (how == 0)
+            memset(u->tx.lane.slots, 0xff, 8);
+        else
+            u->tx.lane.lane->tail += 1000;
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_ERR_CALLBACK);
+        CHECK(how == 1 || strstr(dlp_pipe_error(r.pipe)->message, "producer 3") != NULL);
+        dlp_pusher_close(u);
+        end(&r);
+    }
+}
+
+/* Nor what lies before the lanes: whoever looks at them is not led elsewhere. */
+static void bundle__damaged__looks_do_no_harm(void) {
+    rig r = begin((dlp_push_desc){.capacity = 8}, 0, 1);
+    dlp_pusher *u = producer(r.push, 3);
+    dlp_mpsc *bundle = dlpi_at(r.push->head, r.push->was.bundle_at);
+    dlp_push_stats s;
+    CHECK(push_one(u, 0, 0) == DLP_OK);
+    memset(bundle, 0xff, offsetof(dlp_mpsc, consumer_wake));
+    bundle->owners_offset = UINT64_C(1) << 44;
+    CHECK(dlp_push_look(r.push, 0, &s) == DLP_OK && s.attached == 1 && s.waiting == 1);
+    dlp_pusher_close(u);
+    end(&r);
+}
+
+int main(void) {
+    rig_begin("push");
+    threads__several__each_in_its_order();
+    threads__one_lane__each_ends();
+    processes__killed__item_unseen_successor_goes_on();
+    processes__killed_after_the_end__said_once();
+    waiting__stream_has_ended__producers_are_told();
+    waiting__pipe_is_closed__producer_is_told();
+    reader__killed__producers_are_told();
+    full__refuse__counted();
+    full__newest__last_ones_stay();
+    full__newest_and_its_end__last_ones_stay();
+    waiting__stop_and_close__end_it();
+    descs__wrong__named();
+    by_hand__two_workers__told();
+    file__hostile__refused();
+    lane__damaged__an_error_that_names_the_producer();
+    bundle__damaged__looks_do_no_harm();
+    rig_end();
+    return test_end("push");
+}

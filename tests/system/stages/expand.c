@@ -1,0 +1,514 @@
+/* needs: parts */
+/* Expanders and filters: bytes and order against a list written down by a direct program, with
+   workers killed inside fetch and expand, resumed behind every batch; what is refused. expand
+   [seed] */
+#define DLPIPE_IMPLEMENTATION
+#define DLPI_INPUT_RUN_NS UINT64_C(8000000000) /* however long they take, they come in runs */
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
+#include "../../rig/inputs_rig.h"
+
+#define INPUTS 300
+
+typedef struct seen_all {
+    uint32_t calls, kill_every, over, fail;
+    uint32_t torn; /* one in so many inputs can't be read; 0: none */
+    uint32_t runs; /* longest run of inputs that a cell had */
+} seen_all;
+
+static seen_all *seen; /* shared */
+
+static const dlp_field in_fields[1] = {{"base", DLP_U64, 0, {0}, 0, 0}};
+static const dlp_field out_fields[2] = {{"word", DLP_U64, 1, {2}, 0, 0},
+                                        {"tail", DLP_U8, 1, {7}, 1, 0}};
+
+static uint64_t base(uint64_t index) { return dlp_hash(index, 5, 0, 0); }
+static int torn(uint64_t index) { return seen->torn != 0 && base(index) / 16 % seen->torn == 0; }
+static uint32_t made(uint64_t index) {
+    if (torn(index)) return 0;
+    return base(index) % 3 == 0 ? 0 : (uint32_t)(base(index) % 6);
+}
+
+/* From life to life other bytes, and another count. */
+static int dies(void) {
+    uint32_t n = __atomic_add_fetch(&seen->calls, 1, __ATOMIC_SEQ_CST);
+    return seen->kill_every != 0 && n % seen->kill_every == 0;
+}
+
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
+    *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
+    if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
+    return 0;
+}
+
+static int expand(void *user, dlp_expand *x) {
+    uint64_t b = *(const uint64_t *)x->item->data[0];
+    uint32_t n = made(x->item->index) + (seen->over == x->item->index + 1 ? 9 : 0);
+    int die = dies();
+    (void)user;
+    for (uint32_t i = 0; i < n; i++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return 0;
+        ((uint64_t *)it->data[0])[0] = die ? 1 : x->item->index;
+        ((uint64_t *)it->data[0])[1] = b + i;
+        memset(it->data[1], (int)(i + 1), (i + b) % 8);
+        it->length[1] = (i + b) % 8;
+    }
+    if (die && dlp_expand_add(x) != NULL) raise(SIGKILL);
+    if (die) raise(SIGKILL);
+    return 0;
+}
+
+static int keep(void *user, dlp_item *it) { /* 1 in 10 */
+    (void)user;
+    if (dies()) {
+        memset(it->data[0], 255, 8);
+        raise(SIGKILL);
+    }
+    *(uint64_t *)it->data[0] = base(it->index);
+    return base(it->index) % 10 ? DLP_SKIP : 0;
+}
+
+static int add_one(void *user, dlp_item *it) { /* a map in place, which is not idempotent */
+    (void)user;
+    ++*(uint64_t *)it->data[0];
+    return 0;
+}
+
+static void init(rig2 *r, int filter) {
+    memset(r, 0, sizeof *r);
+    memset(seen, 0, sizeof *seen);
+    r->sampler.order = DLP_ORDER_SHUFFLED;
+    r->sampler.seed = 7;
+    r->expand.expand = filter ? NULL : expand;
+    r->expand.max_out = filter ? 0 : 5;
+    r->expand.fields = filter ? NULL : out_fields;
+    r->expand.n_fields = filter ? 0 : 2;
+    r->expand.workers.num_workers = 2;
+    r->dataset.n_items = INPUTS;
+    r->dataset.fields = in_fields;
+    r->dataset.n_fields = 1;
+    r->dataset.fetch = filter ? keep : fetch;
+    r->fetch.num_workers = 1;
+    r->batch.batch_size = 8;
+}
+
+/* ---- the order, written down ---- */
+
+typedef struct item2 {
+    uint64_t index, number;
+    uint64_t ordinal, used; /* of its input in the stream; items of that up to it */
+} item2;
+
+static item2 list[16][INPUTS * 50];
+static uint64_t n_list[16];
+
+/* What is cut every `window` items of stream s, permuted. */
+static void mix(uint64_t s, uint64_t window, uint64_t epoch) {
+    static item2 was[INPUTS * 50];
+    static dlp_permutation order;
+    memcpy(was, list[s], n_list[s] * sizeof *was);
+    for (uint64_t from = 0; from < n_list[s]; from += window) {
+        uint64_t k = n_list[s] - from < window ? n_list[s] - from : window;
+        uint64_t h = inside_hash(INSIDE_SHUFFLE_WINDOW, 7, s);
+        h = inside_absorb(h, from ? was[from - 1].ordinal : 0);
+        h = inside_absorb(h, from ? was[from - 1].used : 0);
+        dlp_permutation_init(&order, k, h, epoch);
+        for (uint64_t i = 0; i < k; i++)
+            list[s][from + i] = was[from + dlp_permutation_at(&order, i)];
+    }
+}
+
+static void write_down(const rig2 *r, uint64_t epoch) {
+    static dlp_permutation order, items;
+    uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c;
+    for (uint64_t s = 0; s < c; s++) {
+        n_list[s] = 0;
+        for (uint64_t pass = 0; pass == 0 || n_list[s] < (uint64_t)r->expand.steps_per_epoch * m;
+             pass++) {
+            dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, pass), epoch);
+            for (uint64_t j = s; j < INPUTS; j += c) {
+                uint64_t i =
+                    r->sampler.order == DLP_ORDER_SHUFFLED ? dlp_permutation_at(&order, j) : j;
+                uint32_t n = r->expand.expand ? made(i) : base(i) % 10 == 0;
+                if (n > 0)
+                    dlp_permutation_init(&items, n,
+                                         inside_absorb(inside_hash(INSIDE_PART_ITEMS, 7, i), pass),
+                                         epoch);
+                for (uint32_t k = 0; k < n && n_list[s] < INPUTS * 50; k++) {
+                    item2 x = {i, r->expand.shuffle_items ? dlp_permutation_at(&items, k) : k,
+                               pass * ((INPUTS - s + c - 1) / c) + j / c, k + 1u};
+                    list[s][n_list[s]++] = x;
+                }
+            }
+        }
+        if (r->expand.steps_per_epoch && n_list[s] > (uint64_t)r->expand.steps_per_epoch * m)
+            n_list[s] = (uint64_t)r->expand.steps_per_epoch * m;
+        if (r->expand.window) mix(s, r->expand.window, epoch);
+    }
+}
+
+static int same(const rig2 *r, const dlp_batch *b) {
+    uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c;
+    uint32_t world = r->sampler.world_size ? r->sampler.world_size : 1;
+    const uint64_t *words = b->fields[0].data;
+    int ok = 1;
+    for (uint32_t i = 0; i < b->count && ok; i++) {
+        uint64_t g = (uint64_t)r->sampler.rank * (r->batch.batch_size / world) + i;
+        uint64_t at = b->in_epoch * m + g % m;
+        const item2 *x = &list[g / m][at];
+        if (at >= n_list[g / m]) {
+            ok &= b->valid[i] == 0;
+        } else if (r->expand.expand) {
+            const uint8_t *tail = (const uint8_t *)b->fields[1].data + i * 7;
+            uint64_t v = base(x->index), len = (x->number + v) % 8;
+            ok &= words[2 * i] == x->index + (r->map ? 1 : 0) && words[2 * i + 1] == v + x->number;
+            ok &= b->fields[1].lengths[i] == len && b->index[i] == x->index;
+            for (uint64_t k = 0; k < 7; k++) ok &= tail[k] == (k < len ? x->number + 1 : 0);
+        } else {
+            ok &= words[i] == base(x->index) + (r->map ? 1 : 0) && b->index[i] == x->index;
+        }
+    }
+    return ok;
+}
+
+static int64_t batches(const rig2 *r) {
+    uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c, n = 0;
+    if (r->expand.steps_per_epoch) return (int64_t)r->expand.steps_per_epoch * r->repeat.epochs;
+    for (int64_t e = 0; e < r->repeat.epochs; e++) {
+        uint64_t most = 0;
+        write_down(r, (uint64_t)e);
+        for (uint64_t s = 0; s < c; s++)
+            if ((n_list[s] + m - 1) / m > most) most = (n_list[s] + m - 1) / m;
+        n += most;
+    }
+    return (int64_t)n;
+}
+
+static int64_t run(rig2 *r, dlp_state *states) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    int64_t n = 0;
+    uint64_t epoch = UINT64_MAX;
+    int rc = open_pipe(r, &p, &err), ok = 1;
+    if (rc != DLP_OK) {
+        printf("%s %s: %s\n", err.stage, err.field, err.message);
+        return -1;
+    }
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        if (b->epoch != epoch) write_down(r, epoch = b->epoch);
+        ok &= same(r, b);
+        if (states) ok &= dlp_pipe_state(p, b, &states[n]) == DLP_OK;
+        dlp_pipe_release(p, b);
+        n++;
+    }
+    if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++)
+        if (dlpi_input_at(p, c)->run > seen->runs) seen->runs = dlpi_input_at(p, c)->run;
+    ok &= dlp_pipe_close(p) == DLP_OK && rc == DLP_END;
+    return ok ? n : -1;
+}
+
+static void any_case(uint64_t *random, int processes) {
+    static const int32_t workers[] = {0, 1, 4, 16}, makers[] = {DLP_NONE, 1, 4, 16};
+    static const uint32_t streams[] = {1, 2, 4, 8};
+    dlp_shm_desc shm;
+    rig2 r;
+    int filter = (int)test_pick(random, 2);
+    memset(&shm, 0, sizeof shm);
+    shm.max_kills = 100;
+    init(&r, filter);
+    r.repeat.epochs = 1 + test_pick(random, 2);
+    r.map = test_pick(random, 2) ? add_one : NULL;
+    if (test_pick(random, 2))
+        r.expand.window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 5000);
+    r.sampler.order = (int32_t)test_pick(random, 2);
+    r.expand.shuffle_items = (int32_t)test_pick(random, 2);
+    r.expand.streams = streams[test_pick(random, 4)];
+    r.batch.batch_size = 8 * (1 + test_pick(random, 3));
+    if (test_pick(random, 2)) r.expand.steps_per_epoch = 1 + test_pick(random, 20);
+    r.expand.workers.num_workers = makers[test_pick(random, processes ? 3 : 4)];
+    r.fetch.num_workers = workers[test_pick(random, 3)];
+    if (r.expand.window == 0 && test_pick(random, 4) == 0) r.expand.queue_size = 200;
+    if (test_pick(random, 3) == 0) {
+        r.expand.workers.on_error = DLP_ON_ERROR_DROP;
+        seen->torn = 2 + test_pick(random, 20);
+    }
+    if (processes) {
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        if (r.expand.workers.num_workers > 0) seen->kill_every = 40 + test_pick(random, 90);
+    }
+    CHECK(run(&r, NULL) == batches(&r));
+}
+
+static void run__any_wiring__as_written_down(uint64_t seed) {
+    uint32_t most = 0;
+    for (int i = 0; i < test_share(80, 2000); i++) {
+        any_case(&seed, 0);
+        if (seen->runs > most) most = seen->runs;
+    }
+    CHECK(most > 1); /* how many, clocks say */
+}
+
+static void kill__inside_fetch_and_expand__as_written_down(uint64_t seed) {
+    for (int i = 0; i < test_share(12, 500); i++) any_case(&seed, 1);
+}
+
+static void ranks__streams_divided__same_rows(void) {
+    for (uint32_t world = 1; world <= 4; world *= 2)
+        for (uint32_t rank = 0; rank < world; rank++) {
+            rig2 r;
+            init(&r, 0);
+            r.repeat.epochs = 2;
+            r.sampler.rank = rank;
+            r.sampler.world_size = world;
+            r.expand.streams = 4;
+            r.expand.steps_per_epoch = 30;
+            CHECK(run(&r, NULL) == 60);
+        }
+}
+
+static void resume__behind_any_batch__goes_on_exactly(void) {
+    static dlp_state states[400];
+    for (int i = 0; i < 4; i++) {
+        rig2 r;
+        int64_t all;
+        init(&r, i % 2);
+        r.expand.window = i < 2 ? 0 : 21;
+        r.repeat.epochs = 2;
+        r.expand.streams = 2;
+        all = batches(&r);
+        CHECK(all < 400 && run(&r, states) == all);
+        for (int64_t k = 0; k < all; k += 1 + k / 16) {
+            r.pipe.resume = &states[k];
+            r.expand.workers.num_workers = (int32_t)(k % 5) - 1;
+            CHECK(run(&r, NULL) == all - k - 1);
+        }
+    }
+}
+
+/* The consumer goes where it likes, by what it saved, while runs are half made. */
+static void wander(rig2 *r, const dlp_state *states, int64_t all, uint64_t *random) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    uint64_t epoch = UINT64_MAX;
+    int rc = open_pipe(r, &p, &err), ok = rc == DLP_OK;
+    for (int i = 0; i < 60 && ok; i++) {
+        for (uint32_t n = test_pick(random, 6); n > 0 && ok; n--) {
+            rc = dlp_pipe_next_timeout(p, &b, test_pick(random, 4) ? 20000 : 0);
+            if (rc == DLP_TIMEOUT || rc == DLP_END) break;
+            if (rc == DLP_OK && b->epoch != epoch) write_down(r, epoch = b->epoch);
+            ok = rc == DLP_OK && same(r, b) && dlp_pipe_release(p, b) == DLP_OK;
+        }
+        if (rc == DLP_END || test_pick(random, 3))
+            ok &= dlp_pipe_seek(p, &states[test_pick(random, (uint32_t)all)], &err) == DLP_OK;
+        else
+            ok &= dlp_pipe_next_epoch(p) == DLP_OK;
+    }
+    if (!ok) printf("%s\n", dlp_pipe_error(p)->message);
+    CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+}
+
+static void seek__inside_runs__as_written_down(uint64_t seed) {
+    static dlp_state states[1000];
+    for (int i = 0; i < test_share(24, 500); i++) {
+        dlp_shm_desc shm = {.max_kills = 100};
+        rig2 r;
+        int64_t all;
+        init(&r, i % 2);
+        r.repeat.epochs = 3;
+        r.expand.streams = 1u << test_pick(&seed, 3);
+        r.expand.window = test_pick(&seed, 2) ? 0 : 1 + test_pick(&seed, 40);
+        r.expand.steps_per_epoch = test_pick(&seed, 3) ? 0 : 20;
+        if (test_pick(&seed, 2)) {
+            r.expand.workers.on_error = DLP_ON_ERROR_DROP;
+            seen->torn = 4;
+        }
+        all = batches(&r);
+        CHECK(all < 1000 && run(&r, states) == all);
+        r.expand.workers.num_workers = (int32_t)test_pick(&seed, 5) - 1;
+        if (i % 3 == 2) {
+            r.pipe.shm = &shm;
+            r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+            if (r.expand.workers.num_workers > 0)
+                seen->kill_every = 500; /* restarts take their turns */
+        }
+        wander(&r, states, all, &seed);
+    }
+}
+
+/* The loader's one word for it. */
+static void loader__filter__batches_are_full(void) {
+    for (int workers = 0; workers < 4; workers++) {
+        dlp_loader_desc d = {.batch_size = 8, .num_workers = workers, .shuffle = 1, .seed = 7};
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        uint64_t n = 0;
+        init(&r, 1);
+        r.repeat.epochs = d.epochs = 3;
+        d.dataset = r.dataset;
+        d.dataset.filter = 1;
+        CHECK(dlp_loader_open(&p, &d, &err) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            if (b->in_epoch == 0) write_down(&r, b->epoch);
+            CHECK(same(&r, b) && (b->count == 8 || (b->flags & DLP_BATCH_LAST)));
+            dlp_pipe_release(p, b);
+            n++;
+        }
+        CHECK((int64_t)n == batches(&r) && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Inputs and items are counted once, though workers die at theirs. */
+static void stats__workers_killed__exact(void) {
+    for (int filter = 0; filter < 2; filter++) {
+        dlp_shm_desc shm;
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        dlp_stats stats;
+        char text[4096];
+        const dlp_stage_stats *g = &stats.stages[2];
+        memset(&shm, 0, sizeof shm);
+        shm.max_kills = 100;
+        init(&r, filter);
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        r.expand.window = filter ? 0 : 10;
+        r.repeat.epochs = 2;
+        seen->kill_every = 50;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        write_down(&r, 0);
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && g->kind == DLP_STAGE_EXPAND);
+        CHECK(g->restarts > 0 && g->inputs == 2 * INPUTS && g->inputs_items == 2 * n_list[0]);
+        CHECK(g->window == r.expand.window && g->cell_bytes > 0);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, filter ? "'expand' keeps 9.7 %: 10.3" : "'expand' makes 2.10 items") !=
+              NULL);
+        CHECK(strstr(text, filter ? "inputs a row.\n" : "for windows of 10 items") != NULL);
+        if (test_failures) printf("%s\n", text);
+        if (filter) CHECK(g->inputs_empty == 2 * INPUTS - g->inputs_items);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static int fails(rig2 *r, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc = open_pipe(r, &p, err);
+    if (rc != DLP_OK) return rc;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    *err = *dlp_pipe_error(p);
+    dlp_pipe_close(p);
+    return rc;
+}
+
+static void fail__by_input__named(void) {
+    rig2 r;
+    dlp_error err;
+    init(&r, 0);
+    seen->over = 12;
+    CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "input 11") != NULL);
+    CHECK(strstr(err.message, "max_out 5") != NULL);
+    init(&r, 0);
+    seen->fail = 12;
+    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);
+}
+
+/* Batch n, where each input that can't be read has a row: is its error that of the first of these,
+   or are there none, and all is there? */
+static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
+    char words[32];
+    for (uint64_t at = n * 8; at < n * 8 + 8 && at < n_list[0]; at++) {
+        const item2 *x = &list[0][at];
+        if (!torn(x->index)) continue;
+        snprintf(words, sizeof words, "input %d: torn", (int)x->index);
+        return rc == DLP_ERR_CALLBACK && strstr(dlp_pipe_error(p)->message, words) != NULL;
+    }
+    for (uint32_t i = 0; rc == DLP_OK && i < b->count; i++)
+        if (((const uint64_t *)b->fields[0].data)[2 * i] != list[0][n * 8 + i].index) return 0;
+    return rc == DLP_OK;
+}
+
+/* What is read, and what is not, in the order of a shuffled epoch. */
+static void write_down_torn(void) {
+    static dlp_permutation order;
+    n_list[0] = 0;
+    dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, 0), 0);
+    for (uint64_t j = 0; j < INPUTS; j++) {
+        uint64_t i = dlp_permutation_at(&order, j);
+        for (uint32_t k = 0; k < made(i) + (uint32_t)torn(i); k++)
+            list[0][n_list[0]++] = (item2){i, k, j, k + 1u};
+    }
+}
+
+static void fail__inside_runs__named_in_its_place(void) {
+    static const int32_t makers[] = {DLP_NONE, 1, 2, 4, 4};
+    for (uint32_t i = 0; i < 20; i++) {
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b = NULL;
+        dlp_error err;
+        uint64_t n = 0;
+        int rc, ok = 1;
+        init(&r, 0);
+        seen->torn = 20 + i;
+        write_down_torn();
+        r.expand.workers.num_workers = makers[i % 5];
+        r.expand.queue_size = i % 5 == 4 ? 100 : 0;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        do {
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
+            if (rc != DLP_END) ok &= as_torn(p, b, rc, n++);
+            if (rc == DLP_OK) dlp_pipe_release(p, b);
+        } while (ok && rc == DLP_OK);
+        CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void desc__what_is_not_possible__refused(void) {
+    rig2 r;
+    dlp_error err;
+    init(&r, 0), r.expand.max_out = 0;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "max_out") == 0);
+    init(&r, 1), r.expand.n_fields = 2, r.expand.fields = out_fields;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "n_fields") == 0);
+    init(&r, 1), r.pipe.unordered = 1;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "unordered") == 0);
+    init(&r, 1), r.expand.workers.dispatch = DLP_DISPATCH_BATCHES;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "dispatch") == 0);
+    init(&r, 1), r.sampler.order = DLP_ORDER_REPLACEMENT;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
+    init(&r, 1), r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    SHM_NEEDS("expand");
+    seen = shm_shared(sizeof *seen);
+    run__any_wiring__as_written_down(seed);
+    kill__inside_fetch_and_expand__as_written_down(seed);
+    ranks__streams_divided__same_rows();
+    resume__behind_any_batch__goes_on_exactly();
+    seek__inside_runs__as_written_down(seed);
+    loader__filter__batches_are_full();
+    stats__workers_killed__exact();
+    fail__by_input__named();
+    fail__inside_runs__named_in_its_place();
+    desc__what_is_not_possible__refused();
+    CHECK(shm_mappings() == 0);
+    return test_end("expand");
+}

@@ -1,0 +1,595 @@
+/* needs: scratch */
+/* Two fetches in a row: one reads into scratch fields, a map decodes what lies there. Bytes and
+   order with any number of workers of both, in threads and processes; errors of either; few cells;
+   deaths in either callback, and at each of the accesses by which cells come and go.
+   scratch [N]: death at the N-th access alone. */
+#include "../../rig/atomics_hook.h"
+
+static void death_here(int kind, const void *at);
+
+static inline void atomics_hook(int kind, const void *at) { death_here(kind, at); }
+
+#define DLPIPE_IMPLEMENTATION
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
+#include "../../rig/digest.h"
+
+#define ITEMS 203u
+#define RAW 48
+
+static const dlp_field batch_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
+                                          {"label", DLP_U32, 0, {0}, 0, 0}};
+static const dlp_field raw_fields[2] = {{"raw", DLP_U8, 1, {RAW}, 1, 0},
+                                        {"size", DLP_U32, 0, {0}, 0, 0}};
+
+/* Of all processes. */
+typedef struct shared {
+    uint64_t read[ITEMS], decoded[ITEMS]; /* calls */
+    uint64_t wrong;                       /* bytes that decode found other than read wrote them */
+    uint64_t reads, decodes;              /* to die at, 0: none; counted down */
+    uint64_t leaves;                      /* stores of a cell, to die behind; as those */
+    int64_t seen, at;                     /* accesses since the first of a cell; to die at */
+} shared;
+
+static shared *all;
+static dlp_pipe *now;
+static pid_t parent;
+
+static void dies(uint64_t *left) {
+    if (getpid() == parent || __atomic_load_n(left, __ATOMIC_SEQ_CST) == 0) return;
+    if (__atomic_sub_fetch(left, 1, __ATOMIC_SEQ_CST) == 0) raise(SIGKILL);
+}
+
+static void death_here(int kind, const void *at) {
+    static int begun, last;
+    const uint8_t *from, *to;
+    bool stored = kind == -1 && last == HOOK_STORE;
+    last = kind;
+    if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL || now->holder == NULL ||
+        getpid() == parent)
+        return;
+    from = dlpi_area_at(now, DLPI_REC_OWN + now->holder->id, 0);
+    to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder->id);
+    if ((const uint8_t *)at >= from && (const uint8_t *)at < to) {
+        if (kind != HOOK_LOAD) begun = 1;
+        if (stored) dies(&all->leaves);
+    }
+    if (begun && all->at != 0 && __atomic_add_fetch(&all->seen, 1, __ATOMIC_SEQ_CST) == all->at)
+        raise(SIGKILL);
+}
+
+typedef struct one {
+    int fetchers, decoders, fetcher, in_flight;         /* workers; DLP_FETCH_* */
+    int place_fetch, place_decode, idempotent, batches; /* batches 1: DLP_DISPATCH_BATCHES */
+    uint32_t cells, batch;
+    int read_fails, decode_fails, retries, on_error, back_off; /* every so many items */
+    int maps, collate,
+        long_one; /* maps 1: another map behind, which fails once for each 17th item */
+    int slow_us, cached;
+    uint64_t stop_after;
+    const dlp_state *resume;
+} one;
+
+typedef struct result {
+    int rc;
+    uint64_t digest, rows, valid, restarts, own[4];
+    dlp_error err;
+    dlp_state state;
+} result;
+
+static one *job;
+
+static uint32_t raw_length(uint64_t index) { return (uint32_t)(1 + index * 7 % (RAW - 1)); }
+static uint8_t raw_byte(uint64_t index, uint32_t i) { return (uint8_t)(index * 31 + i * 7 + 3); }
+
+static int fails(int every, const dlp_item *it, uint32_t attempts) {
+    return every > 0 && it->index % (uint64_t)every == 5 && it->attempt < attempts;
+}
+
+static int read_item(void *user, dlp_item *it) {
+    const uint32_t n = raw_length(it->index);
+    uint8_t *raw = it->data[2];
+    (void)user;
+    __atomic_add_fetch(&all->read[it->index], 1, __ATOMIC_RELAXED);
+    CHECK(it->n_fields == 4 && (uintptr_t)raw % 64 == 0);
+    if (job->slow_us) test_pause((uint64_t)job->slow_us * 1000u);
+    memset(raw, 0xee, RAW);
+    dies(&all->reads);
+    if (fails(job->read_fails, it, job->retries ? 1 : 1000))
+        return dlp_fail(it->call, 5, "no read");
+    for (uint32_t i = 0; i < n; i++) raw[i] = raw_byte(it->index, i);
+    memcpy(it->data[3], &n, sizeof n);
+    it->length[2] = job->long_one && it->index == 77 ? RAW + 1 : n;
+    return 0;
+}
+
+static int decode_item(void *user, dlp_item *it) {
+    const uint8_t *raw = it->data[2];
+    uint64_t words[3] = {it->index, 0, it->length[2]}, wrong = 0;
+    uint32_t n, label = (uint32_t)it->index ^ 0x55;
+    (void)user;
+    __atomic_add_fetch(&all->decoded[it->index], 1, __ATOMIC_RELAXED);
+    memcpy(&n, it->data[3], sizeof n);
+    wrong += it->n_fields != 4 || n != raw_length(it->index) || it->length[2] != n;
+    for (uint32_t i = 0; i < raw_length(it->index); i++) {
+        wrong += raw[i] != raw_byte(it->index, i);
+        words[1] = words[1] * 5 + raw[i];
+    }
+    if (job->slow_us) test_pause((uint64_t)job->slow_us * 1000u);
+    dies(&all->decodes);
+    if (wrong) __atomic_add_fetch(&all->wrong, wrong, __ATOMIC_RELAXED);
+    if (fails(job->decode_fails, it, job->retries ? 1 : 1000))
+        return dlp_fail(it->call, 6, "no decode");
+    memcpy(it->data[0], words, sizeof words);
+    memcpy(it->data[1], &label, sizeof label);
+    return 0;
+}
+
+static int later_item(void *user, dlp_item *it) {
+    uint64_t words[3];
+    (void)user;
+    CHECK(it->n_fields == 2);
+    memcpy(words, it->data[0], sizeof words);
+    words[1] += it->index;
+    memcpy(it->data[0], words, sizeof words);
+    return it->index % 17 == 3 && it->attempt == 0 ? dlp_fail(it->call, 0, "once more") : 0;
+}
+
+/* ---- an asynchronous source: what it has is given back last first ---- */
+
+static struct {
+    dlp_item *item[64];
+    int n;
+} source_;
+
+static int submit(void *user, void *state, dlp_item *it) {
+    (void)user;
+    (void)state;
+    if (source_.n == 5) return DLP_FULL;
+    source_.item[source_.n++] = it;
+    return 0;
+}
+
+static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    int n = 0;
+    (void)state;
+    (void)timeout_ms;
+    for (; n < max && source_.n > 0; n++) {
+        done[n] = source_.item[--source_.n];
+        code[n] = read_item(user, done[n]);
+    }
+    return n;
+}
+
+/* ---- a pipe ---- */
+
+static one ordinary(int fetchers, int decoders) {
+    one o;
+    memset(&o, 0, sizeof o);
+    o.fetchers = fetchers;
+    o.decoders = decoders;
+    o.batch = 14;
+    return o;
+}
+
+static void dress(const one *o, dlp_workers_desc *w, int n, int place) {
+    w->num_workers = n;
+    w->placement = place;
+    w->retries = o->retries;
+    w->retry_backoff_ms = o->back_off;
+    w->on_error = o->on_error;
+    w->dispatch = o->batches ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
+}
+
+static int start(one *o, dlp_pipe **to, dlp_error *err) {
+    dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3};
+    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 4};
+    dlp_repeat_desc repeat = {.epochs = 2};
+    dlp_dataset ds = {ITEMS, batch_fields, 2, 0, read_item, NULL, 0, 0};
+    dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
+    dlp_scratch_desc scratch = {raw_fields, 2, o->cells};
+    dlp_map_desc decode = {.item = decode_item}, later = {.item = later_item};
+    dlp_batch_desc batch = {.batch_size = o->batch, .last = DLP_LAST_PARTIAL};
+    int rc;
+    job = o;
+    parent = getpid();
+    fetch.async = (dlp_async){submit, reap};
+    dress(o, &fetch.workers, o->fetchers, o->place_fetch);
+    dress(o, &decode.workers, o->decoders, o->place_decode);
+    decode.workers.idempotent = o->idempotent;
+    dress(o, &later.workers, o->decoders, o->place_decode);
+    later.workers.retries = 2;
+    if (o->collate) batch.collate = dlp_collate_pad;
+    if ((rc = dlp_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
+    dlp_pipe_add_sampler(*to, &sampler);
+    dlp_pipe_add_repeat(*to, &repeat);
+    dlp_pipe_add_fetch(*to, &fetch);
+    dlp_pipe_add_scratch(*to, &scratch);
+    dlp_pipe_add_map(*to, &decode);
+    if (o->cached) dlp_pipe_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
+    if (o->maps) dlp_pipe_add_map(*to, &later);
+    dlp_pipe_add_batch(*to, &batch);
+    now = *to;
+    rc = dlp_pipe_start(*to);
+    if (rc == DLP_OK) return rc;
+    *err = *dlp_pipe_error(*to);
+    now = NULL;
+    dlp_pipe_close(*to);
+    return rc;
+}
+
+static result go(one *o) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_stats s;
+    result r;
+    uint64_t n = 0;
+    memset(&r, 0, sizeof r);
+    memset(all->read, 0, sizeof all->read);
+    memset(all->decoded, 0, sizeof all->decoded);
+    all->wrong = 0;
+    if ((r.rc = start(o, &p, &r.err)) != DLP_OK) return r;
+    while ((r.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        r.digest = dlp_hash(r.digest, digest_batch(b), 0, 0);
+        r.rows += b->count;
+        r.valid += b->valid_count;
+        CHECK(b->n_fields == 2);
+        dlp_pipe_release(p, b);
+        if (++n == o->stop_after) break;
+    }
+    r.err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_state(p, NULL, &r.state) == DLP_OK);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    for (int i = 2; i < 5; i++) r.restarts += s.stages[i].restarts;
+    memcpy(r.own, s.stages[3].own, sizeof r.own);
+    now = NULL;
+    dlp_pipe_close(p);
+    CHECK(all->wrong == 0);
+    return r;
+}
+
+static result expected(one o) {
+    o.fetchers = o.decoders = o.place_fetch = o.place_decode = o.fetcher = o.batches = 0;
+    o.cells = 0;
+    return go(&o);
+}
+
+static void same(const result *got, const result *want, const char *who) {
+    bool good = got->rc == want->rc && got->digest == want->digest && got->rows == want->rows &&
+                got->valid == want->valid;
+    CHECK(good);
+    if (!good)
+        printf("%s: rc %d, want %d; rows %d, want %d\n", who, got->rc, want->rc, (int)got->rows,
+               (int)want->rows);
+}
+
+static void scratch__any_workers_and_cells__same_order_and_bytes(void) {
+    static const int counts[4] = {0, 1, 4, 16};
+    static const uint32_t cells[4] = {1, 2, 7, 0};
+    one o = ordinary(0, 0);
+    result want = expected(o), got;
+    CHECK(want.rc == DLP_END && want.valid == 2 * ITEMS);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++)
+            for (int c = 0; c < 4; c++) {
+                o = ordinary(counts[i], counts[k]);
+                o.cells = cells[c];
+                o.batches = (i + k + c) % 3 == 1;
+                o.collate = (i + k) % 2;
+                if (o.collate) o.batches = 0;
+                got = go(&o);
+                CHECK(got.own[0] == 0 && (o.cells == 0 || got.own[1] == o.cells));
+                if (o.collate) want = expected(o);
+                same(&got, &want, "threads");
+                if (o.collate) want = expected(ordinary(0, 0));
+                for (uint64_t x = 0; x < ITEMS; x++)
+                    CHECK(all->read[x] == 2 && all->decoded[x] == 2);
+            }
+}
+
+static void scratch__many_in_flight__same(void) {
+    static const uint32_t cells[3] = {1, 3, 0};
+    result want = expected(ordinary(0, 0)), got;
+    for (int k = 0; k < 6; k++) {
+        one o = ordinary(k % 2 ? 1 : 3, k);
+        o.fetcher = DLP_FETCH_THREADS;
+        if (k % 2) o.fetcher = DLP_FETCH_ASYNC;
+        o.in_flight = 6;
+        o.cells = cells[k / 2];
+        got = go(&o);
+        same(&got, &want, "in flight");
+        CHECK(got.own[1] == (o.cells ? o.cells : (uint64_t)(o.fetchers * 6 + 2 * (k ? k : 1))) ||
+              got.own[1] == 3 * 14);
+    }
+}
+
+static void scratch__errors_of_either__by_policy(void) {
+    for (int k = 0; k < 48; k++) {
+        one o = ordinary(k % 2 ? 3 : 0, k % 4 > 1 ? 2 : 0);
+        result want, got;
+        o.cells = k % 5 ? 2 : 1;
+        o.fetcher = k % 2 && k % 3 == 0 ? DLP_FETCH_THREADS : 0;
+        *(k / 4 % 2 ? &o.read_fails : &o.decode_fails) = 19;
+        o.on_error = k / 8 % 3;
+        o.retries = k / 24 % 2;
+        o.back_off = o.retries && k % 3 == 0;
+        o.idempotent = k % 3 == 1;
+        want = expected(o);
+        got = go(&o);
+        same(&got, &want, "errors");
+        CHECK(got.own[0] == 0 || o.on_error == DLP_ON_ERROR_RAISE);
+        if (o.retries) CHECK(want.rc == DLP_END && want.valid == 2 * ITEMS);
+        if (o.retries || o.on_error == DLP_ON_ERROR_DROP) CHECK(got.rc == DLP_END);
+        if (!o.retries && o.on_error == DLP_ON_ERROR_RAISE)
+            CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == want.err.index &&
+                  strcmp(got.err.message, o.read_fails ? "no read" : "no decode") == 0);
+    }
+}
+
+static void scratch__stage_behind_sends_back__read_again(void) {
+    for (int k = 0; k < 8; k++) {
+        one o = ordinary(k % 2 ? 3 : 0, k / 2);
+        result want, got;
+        o.maps = 1;
+        o.cells = 1 + (uint32_t)k % 3;
+        want = expected(o);
+        got = go(&o);
+        same(&got, &want, "sent back");
+        CHECK(got.rc == DLP_END && got.valid == 2 * ITEMS && all->read[3] == 4 && got.own[0] == 0);
+    }
+}
+
+static void scratch__cache_behind__read_and_decoded_once(bool processes) {
+    for (int k = 0; k < 6; k++) {
+        one o = ordinary(processes ? 2 : k, processes ? 2 : k / 2);
+        result want = expected(ordinary(0, 0)), got;
+        uint64_t calls = 0, each = 2;
+        each = 1; /* needs: cache */
+        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES;
+        o.fetcher = k % 3 == 2 ? DLP_FETCH_THREADS : 0;
+        o.cells = (uint32_t)k;
+        o.cached = 1;
+        o.idempotent = k % 2;
+        if (processes) *(k % 4 < 2 ? &all->decodes : &all->reads) = 30 + (uint64_t)k;
+        got = go(&o);
+        same(&got, &want, "cached");
+        for (uint64_t x = 0; x < ITEMS; x++) calls += all->read[x];
+        CHECK(got.own[0] == 0 && calls >= each * ITEMS && calls <= each * ITEMS + 42 + processes);
+    }
+}
+
+static void scratch__too_long__error_names_field(void) {
+    for (int k = 0; k < 3; k++) {
+        one o = ordinary(k, 1);
+        result got;
+        o.long_one = 1;
+        o.fetcher = k == 2 ? DLP_FETCH_THREADS : 0;
+        got = go(&o);
+        CHECK(got.rc == DLP_ERR_LENGTH && got.err.index == 77 && strcmp(got.err.field, "raw") == 0);
+    }
+}
+
+static void scratch__resumed__goes_on_exactly(void) {
+    one o = ordinary(3, 2);
+    result first, rest, want = expected(o);
+    o.cells = 2;
+    o.stop_after = 9;
+    first = go(&o);
+    o.stop_after = 0;
+    o.resume = &first.state;
+    o.fetchers = 1;
+    rest = go(&o);
+    CHECK(first.rc == DLP_OK && rest.rc == DLP_END && first.rows + rest.rows == want.rows);
+    o = ordinary(0, 0);
+    o.resume = &first.state;
+    want = go(&o);
+    same(&rest, &want, "resumed");
+}
+
+static void plan_of(uint32_t cells, uint64_t *count, uint64_t *each, uint64_t *slot) {
+    one o = ordinary(2, 3);
+    dlp_plan plan;
+    dlp_error e;
+    dlp_pipe *p;
+    *count = 0;
+    o.cells = cells;
+    if (start(&o, &p, &e) != DLP_OK) return;
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+    for (uint32_t i = 0; i < plan.n_lines; i++) {
+        if (strcmp(plan.lines[i].what, "scratch cells") != 0) continue;
+        *count = plan.lines[i].count;
+        *each = plan.lines[i].bytes_each;
+    }
+    *slot = p->areas[DLPI_REC_CELLS].stride;
+    now = NULL;
+    dlp_pipe_close(p);
+}
+
+static void scratch__plan__cells_to_the_byte(void) {
+    uint64_t n, each, slot;
+    plan_of(5, &n, &each, &slot);
+    CHECK(n == 5 && each == 64 + 64 + 64); /* lengths; 48 of raw; 4 of size, each from 64 on */
+    plan_of(0, &n, &each, &slot);
+    CHECK(n == 2 + 2 * 3);
+    plan_of(1000, &n, &each, &slot);
+    CHECK(n == 3 * 14);
+    CHECK(slot == 4096); /* nothing of them is in a batch */
+}
+
+/* ---- refusals ---- */
+
+static dlp_error refused(const dlp_scratch_desc *d, int behind) {
+    dlp_dataset ds = {ITEMS, batch_fields, 2, 0, read_item, NULL, 0, 0};
+    dlp_sampler_desc sampler = {.seed = 4};
+    dlp_fetch_desc fetch = {.dataset = &ds};
+    dlp_map_desc map = {.item = decode_item};
+    dlp_batch_desc batch = {.batch_size = 4};
+    dlp_error e;
+    dlp_pipe *p;
+    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_scratch(p, d);
+    if (behind) dlp_pipe_add_map(p, &map);
+    if (behind == 2) dlp_pipe_add_scratch(p, d);
+    if (behind == 2) dlp_pipe_add_map(p, &map);
+    dlp_pipe_add_batch(p, &batch);
+    CHECK(dlp_pipe_start(p) != DLP_OK);
+    e = *dlp_pipe_error(p);
+    dlp_pipe_close(p);
+    return e;
+}
+
+static void scratch__what_does_not_fit__named(void) {
+    dlp_field twice[2] = {raw_fields[0], raw_fields[0]}, label = batch_fields[1];
+    dlp_scratch_desc d = {raw_fields, 0, 0};
+    dlp_error e = refused(&d, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "n_fields") == 0);
+    d.n_fields = 15;
+    d.fields = NULL;
+    e = refused(&d, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields") == 0);
+    d = (dlp_scratch_desc){raw_fields, 1, (1 << 20) + 1};
+    e = refused(&d, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "n_cells") == 0);
+    d = (dlp_scratch_desc){twice, 2, 0};
+    e = refused(&d, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);
+    d = (dlp_scratch_desc){&label, 1, 0};
+    e = refused(&d, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);
+    d = (dlp_scratch_desc){raw_fields, 2, 0};
+    CHECK(refused(&d, 0).code == DLP_ERR_GRAPH);
+    CHECK(refused(&d, 2).code == DLP_ERR_GRAPH);
+}
+
+/* ---- processes ---- */
+
+static one placed(int k) {
+    one o = ordinary(2, 2);
+    o.place_fetch = k % 3 != 1 ? DLP_PLACE_PROCESSES : 0;
+    o.place_decode = k % 3 != 2 ? DLP_PLACE_PROCESSES : 0;
+    o.idempotent = k % 2;
+    o.cells = 1 + (uint32_t)k % 4;
+    return o;
+}
+
+static void scratch__processes__same(void) {
+    result want = expected(ordinary(0, 0)), got;
+    for (int k = 0; k < 12; k++) {
+        one o = placed(k);
+        o.fetchers = k / 3;
+        if (o.fetchers == 0) o.place_fetch = 0;
+        got = go(&o);
+        same(&got, &want, "processes");
+        CHECK(got.own[0] == 0);
+    }
+}
+
+static void scratch__killed_in_either_callback__nothing_lost(void) {
+    result want = expected(ordinary(0, 0)), got;
+    for (int k = 0; k < 24; k++) {
+        one o = placed(k);
+        bool decodes = k % 3 != 2 && (k % 3 == 1 || k / 3 % 2);
+        uint64_t more = 0;
+        if (k % 4 == 3 && !decodes) o.fetcher = DLP_FETCH_THREADS;
+        *(decodes ? &all->decodes : &all->reads) = 1 + (uint64_t)k * 5;
+        got = go(&o);
+        same(&got, &want, "killed");
+        CHECK(got.restarts == 1 && got.own[0] == 0 && all->reads == 0 && all->decodes == 0);
+        for (uint64_t x = 0; x < ITEMS; x++) more += all->read[x] - 2;
+        if (decodes) CHECK(more == (o.idempotent ? 0 : 1)); /* read again, or not */
+    }
+}
+
+/* A map's worker has given up the cell, and dies before the row is done: nothing is left to decode
+   once more. */
+static void scratch__cell_given_up_by_the_dead__read_again(void) {
+    result want = expected(ordinary(0, 0)), got;
+    for (uint64_t k = 1; k < 40; k += 9) {
+        one o = placed(1); /* fetch in threads, the map in processes, idempotent */
+        uint64_t more = 0;
+        o.decoders = k % 2 ? 1 : 3;
+        all->leaves = k;
+        got = go(&o);
+        same(&got, &want, "given up");
+        for (uint64_t x = 0; x < ITEMS; x++) more += all->read[x] - 2;
+        CHECK(all->leaves == 0 && got.restarts == 1 && more == 1 && got.own[0] == 0);
+    }
+}
+
+/* A worker dies at the k-th access since its first of a cell. */
+static void scratch__dies_at_any_access__nothing_lost(int64_t only) {
+    const int64_t most = test_share(96, 4000);
+    result want = expected(ordinary(0, 0)), got;
+    uint64_t died = 0;
+    for (int64_t k = 1; k <= most; k++) {
+        one o = placed((int)(k % 12));
+        if (only != 0 && k != only) continue;
+        o.maps = k % 5 == 2;
+        if (o.maps) want = expected(o);
+        all->seen = 0;
+        all->at = k;
+        got = go(&o);
+        all->at = 0;
+        died += got.restarts;
+        same(&got, &want, "dies");
+        CHECK(got.own[0] == 0);
+        if (got.digest != want.digest || got.own[0] != 0) printf("scratch %d\n", (int)k);
+        if (o.maps) want = expected(ordinary(0, 0));
+    }
+    CHECK(died >= (only ? 1u : (uint64_t)most * 9 / 10));
+}
+
+static void scratch__monitored__cells_in_use(void) {
+    one o = ordinary(2, 1);
+    dlp_monitor *m = NULL;
+    dlp_stats s;
+    dlp_error e;
+    dlp_pipe *p;
+    char who[16];
+    uint64_t most = 0;
+    o.cells = 3;
+    o.slow_us = 2000;
+    if (start(&o, &p, &e) != DLP_OK) return;
+    snprintf(who, sizeof who, "%d", (int)getpid());
+    CHECK(dlp_monitor_open(&m, who, &e) == DLP_OK);
+    for (int i = 0; i < 500 && most < 3; i++) {
+        CHECK(dlp_monitor_refresh(m, &e) == DLP_OK && dlp_monitor_stats(m, &s) == DLP_OK);
+        CHECK(s.stages[3].own[1] == 3);
+        if (s.stages[3].own[0] > most) most = s.stages[3].own[0];
+        test_pause(1000000);
+    }
+    CHECK(most == 3); /* two fetch, one decodes: all are in use */
+    dlp_monitor_close(m);
+    now = NULL;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+int main(int argc, char **argv) {
+    const char *why = shm_missing();
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (argc < 2) {
+        scratch__what_does_not_fit__named();
+        scratch__any_workers_and_cells__same_order_and_bytes();
+        scratch__many_in_flight__same();
+        scratch__errors_of_either__by_policy();
+        scratch__stage_behind_sends_back__read_again();
+        scratch__cache_behind__read_and_decoded_once(false);
+        scratch__too_long__error_names_field();
+        scratch__resumed__goes_on_exactly();
+        scratch__plan__cells_to_the_byte();
+        scratch__monitored__cells_in_use();
+    }
+    if (why && !SHM_TSAN) test_skip(why);
+    if (why == NULL && argc < 2) {
+        scratch__processes__same();
+        scratch__cache_behind__read_and_decoded_once(true);
+        scratch__killed_in_either_callback__nothing_lost();
+        scratch__cell_given_up_by_the_dead__read_again();
+    }
+    if (why == NULL) scratch__dies_at_any_access__nothing_lost(argc > 1 ? atoll(argv[1]) : 0);
+    return test_end("scratch");
+}
