@@ -7849,8 +7849,10 @@ typedef struct dlpi_worker_block {
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
-   when a row fails. The last begins with what the scheduler tells the workers and goes on with the
-   words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
+   when a row fails. The last begins with what the scheduler tells the workers. A batch of one row
+   has the words of the first stage (dlpi_stage_words) there, too, and travels in one cache line,
+   once to its worker and once back. Of a longer one they have a line of their own: the consumer
+   that waits for it reads them again and again while workers still read the header. */
 typedef struct dlpi_bslot {
     uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
@@ -7870,6 +7872,8 @@ typedef struct dlpi_bslot {
     uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
     uint16_t seek_no; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
+
+#define DLPI_HEADER_REST 32u /* bytes of the header's cache line of 64 that come after it */
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
@@ -7904,7 +7908,7 @@ _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
+_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 64 - DLPI_HEADER_REST, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
 
 /* ---------------------------------------------------------------------------------------------
@@ -8596,6 +8600,14 @@ static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
 static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t s,
                                                     const dlpi_stage *st) {
     return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
+}
+/* Does each batch travel in one line, that of its header? */
+static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
+    return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
+}
+/* Begin to fetch the line of batch b's header, to write there: several are on their way at once. */
+static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
@@ -11028,8 +11040,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
         } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
             if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
-            if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header);
+            if (b + 1 != w->tail_seen) dlpi_slot_fetch(p, b + 1); /* we are behind */
+            if (b + 4 < w->tail_seen && dlpi_slot_in_line(p)) dlpi_slot_fetch(p, b + 4);
             *all_claimed = *all_claimed && u + 1 == n;
             return true;
         } else {
@@ -11046,12 +11058,14 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 }
 
 /* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
-   writes to the batch's line next, to claim it: so the line comes for that at once. */
+   writes to the batch's line next, to claim it: so the line comes for that at once, and where a
+   batch is done before the next line is here, those after it come, too. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    if (tail != w->low && w->st->work == 0)
-        dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header);
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
+    if (w->st->work == 0)
+        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
     return tail;
 }
 
@@ -17981,6 +17995,8 @@ static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
+    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -20983,8 +20999,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
-        st->stage_words_offset =
-            dlpi_take_bytes(&at, offsetof(dlpi_stage_words, words) + words, DLPI_LINE);
+        words = dlpi_sum(words, offsetof(dlpi_stage_words, words));
+        /* the first stage's go on in the line of the header where they fit: see dlpi_bslot */
+        st->stage_words_offset = dlpi_take_bytes(
+            &at, words, i == 0 && words <= DLPI_HEADER_REST ? sizeof(uint64_t) : DLPI_LINE);
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);

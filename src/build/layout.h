@@ -98,8 +98,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
-        st->stage_words_offset =
-            dlpi_take_bytes(&at, offsetof(dlpi_stage_words, words) + words, DLPI_LINE);
+        words = dlpi_sum(words, offsetof(dlpi_stage_words, words));
+        /* the first stage's go on in the line of the header where they fit: see dlpi_bslot */
+        st->stage_words_offset = dlpi_take_bytes(
+            &at, words, i == 0 && words <= DLPI_HEADER_REST ? sizeof(uint64_t) : DLPI_LINE);
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);

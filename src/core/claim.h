@@ -84,8 +84,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
         } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
             if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
-            if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header);
+            if (b + 1 != w->tail_seen) dlpi_slot_fetch(p, b + 1); /* we are behind */
+            if (b + 4 < w->tail_seen && dlpi_slot_in_line(p)) dlpi_slot_fetch(p, b + 4);
             *all_claimed = *all_claimed && u + 1 == n;
             return true;
         } else {
@@ -102,12 +102,14 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 }
 
 /* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
-   writes to the batch's line next, to claim it: so the line comes for that at once. */
+   writes to the batch's line next, to claim it: so the line comes for that at once, and where a
+   batch is done before the next line is here, those after it come, too. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    if (tail != w->low && w->st->work == 0)
-        dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header);
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
+    if (w->st->work == 0)
+        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
     return tail;
 }
 

@@ -80,6 +80,8 @@ static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
+    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {

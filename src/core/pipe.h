@@ -452,6 +452,14 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
                                                     const dlpi_stage *st) {
     return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
+/* Does each batch travel in one line, that of its header? */
+static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
+    return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
+}
+/* Begin to fetch the line of batch b's header, to write there: several are on their way at once. */
+static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
+}
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;

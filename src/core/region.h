@@ -269,8 +269,10 @@ typedef struct dlpi_worker_block {
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
-   when a row fails. The last begins with what the scheduler tells the workers and goes on with the
-   words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
+   when a row fails. The last begins with what the scheduler tells the workers. A batch of one row
+   has the words of the first stage (dlpi_stage_words) there, too, and travels in one cache line,
+   once to its worker and once back. Of a longer one they have a line of their own: the consumer
+   that waits for it reads them again and again while workers still read the header. */
 typedef struct dlpi_bslot {
     uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
@@ -290,6 +292,8 @@ typedef struct dlpi_bslot {
     uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
     uint16_t seek_no; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
+
+#define DLPI_HEADER_REST 32u /* bytes of the header's cache line of 64 that come after it */
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
@@ -324,5 +328,5 @@ _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
+_Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 64 - DLPI_HEADER_REST, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
