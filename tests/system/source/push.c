@@ -537,15 +537,17 @@ static void lane__damaged_rows_left_out__ends(void) {
     dlp_pusher *u;
     dlp_batch *b = NULL;
     dlp_error err = {0};
+    int rc = DLP_OK;
     CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, &err) == DLP_OK);
     u = producer(r.push, 3);
     CHECK(push_one(u, 0, 0) == DLP_OK && push_one(u, 1, 0) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK && b->count == 1);
     dlp_pipe_release(r.pipe, b);
     u->tx.lane.lane->tail += 1000;
-    if (dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK) /* seen before the damage */
+    /* what was seen before the damage, and the row that is left out */
+    for (int i = 0; i < 3 && (rc = dlp_pipe_next_timeout(r.pipe, &b, SOON_MS)) == DLP_OK; i++)
         dlp_pipe_release(r.pipe, b);
-    CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_END);
+    CHECK(rc == DLP_END);
     dlp_pusher_close(u);
     end(&r);
 }
