@@ -342,7 +342,7 @@ typedef struct outcome {
 static dlp_pipe *pipe_;
 
 /* Up to most batches. */
-static outcome drain(setup *s, uint64_t most) {
+__attribute__((unused)) static outcome drain(setup *s, uint64_t most) {
     outcome o;
     dlp_batch *b;
     dlp_plan plan;
