@@ -12692,11 +12692,14 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
-/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno. */
-static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *)) {
+/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno; *call: whose. */
+static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *),
+                              const char **call) {
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
+    *call = "pthread_attr_init";
     if (rc != 0) return rc;
+    *call = "pthread_create";
     if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     if (rc == 0) rc = pthread_create(thread, &attr, run, w);
     pthread_attr_destroy(&attr);
@@ -13543,6 +13546,7 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. It has the lock then. */
 static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    const char *call = "";
     int rc = 0;
     dlp_error e;
     if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
@@ -13551,11 +13555,11 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch);
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch, &call);
         if (rc == 0) pool->n_threads++;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", call,
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
@@ -20816,9 +20820,10 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 /* ---- threads ---- */
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    const char *call;
     int rc;
     w->started = 1;
-    if ((rc = dlpi_thread_create(w, &w->thread, run)) == 0) {
+    if ((rc = dlpi_thread_create(w, &w->thread, run, &call)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
@@ -20827,7 +20832,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
         return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
                            "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
 
 static int dlpi_start_threads(dlp_pipe *p) {

@@ -78,9 +78,10 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 /* ---- threads ---- */
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    const char *call;
     int rc;
     w->started = 1;
-    if ((rc = dlpi_thread_create(w, &w->thread, run)) == 0) {
+    if ((rc = dlpi_thread_create(w, &w->thread, run, &call)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
@@ -89,7 +90,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
         return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
                            "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
 
 static int dlpi_start_threads(dlp_pipe *p) {

@@ -584,6 +584,7 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. It has the lock then. */
 static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    const char *call = "";
     int rc = 0;
     dlp_error e;
     if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
@@ -592,11 +593,11 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch);
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch, &call);
         if (rc == 0) pool->n_threads++;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", call,
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;

@@ -202,11 +202,14 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
-/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno. */
-static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *)) {
+/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno; *call: whose. */
+static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *),
+                              const char **call) {
     pthread_attr_t attr;
     int rc = pthread_attr_init(&attr);
+    *call = "pthread_attr_init";
     if (rc != 0) return rc;
+    *call = "pthread_create";
     if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     if (rc == 0) rc = pthread_create(thread, &attr, run, w);
     pthread_attr_destroy(&attr);
