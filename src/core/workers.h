@@ -202,7 +202,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
-/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno; *call: whose. */
+/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno of *call. */
 static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *),
                               const char **call) {
     pthread_attr_t attr;
