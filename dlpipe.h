@@ -5674,8 +5674,8 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
 }
 
 /* The permutation of n, seed and epoch: *p, which is made that if it is another. */
-static const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n, uint64_t seed,
-                                                  uint64_t epoch) {
+static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n,
+                                                         uint64_t seed, uint64_t epoch) {
     if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
     return p;
 }

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+#include "api/parts.h"
 #include "core/epoch.h"
 #include "core/fields.h"
 #include "core/feed.h"
