@@ -9743,11 +9743,12 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
 
 /* A collate, or a batch map, has returned rc: the batch in slot s; or what a collate has read. */
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
-    int area = items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    dlpi_redzone_of_cell(w->p, area, items ? dlpi_item_cell(w->p, s) : dlpi_batch_cell(w->p, s),
-                         &c);
+    if (items)
+        dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
+    else
+        dlpi_redzone_of_cell(w->p, DLPI_REC_CELLS, dlpi_batch_cell(w->p, s), &c);
     return dlpi_redzone_check(w, &w->note, &c, items ? "items of batch" : "batch",
                               dlpi_slot_at(w->p, s)->sequence, rc);
 }

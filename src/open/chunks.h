@@ -2,6 +2,7 @@
 #pragma once
 #include "stages/transfer.h"
 #include "stages/split.h"
+#include "open/open.h"
 #include "open/split.h"
 #include "open/chunk_load.h"
 #include "build/check.h"
