@@ -1,5 +1,6 @@
 #pragma once
 #include "api/loader.h"
+#include "open/open.h"
 #include "open/expand.h"
 #include "build/check.h"
 /* ---- the loader ---- */
