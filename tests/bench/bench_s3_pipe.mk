@@ -12,5 +12,5 @@ $(B)/bench/bench_s3_pipe: tests/bench/bench_s3_pipe.c $(wildcard tests/bench/*.h
 bench-s3-pipe: bench-s3_pipe
 bench-s3_pipe: $(B)/bench/bench_s3_pipe
 	@rm -f $(B)/bench/s3_pipe.jsonl
-	@export QUICK=$(QUICK) BENCH_ROOT=$$$$; tests/servers/with_delay.py 15 radosgw.py -- $< -o $(B)/bench/s3_pipe.jsonl \
-	    -s $(B)/bench -j $(B)/bench/jpegs
+	@export QUICK=$(QUICK) BENCH_ROOT=$$$$; tests/servers/with_delay.py 15 radosgw.py -- $< \
+	    -o $(B)/bench/s3_pipe.jsonl -s $(B)/bench -j $(B)/bench/jpegs
