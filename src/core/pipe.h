@@ -334,7 +334,7 @@ struct dlp_pipe {
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     dlpi_datasets datasets;
-    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
     int cells_from;          /* place of the stage that writes batch cells whole */
