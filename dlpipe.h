@@ -26847,8 +26847,8 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
-/* Have a record; what is begun is had again. */
-static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+/* Have a record, waiting for room; what is begun is had again. */
+__attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
     bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
@@ -26873,18 +26873,31 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     return DLP_OK;
 }
 
+/* The same; where room is known, without more ado. */
+DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    if (DLPI_LIKELY(u->record == NULL && tx->tail - tx->head_seen < tx->capacity))
+        return dlp_mpsc_reserve(&u->tx, 1, &u->record) == 1 ? DLP_OK : DLP_ERR_CORRUPT;
+    return dlpi_pusher_wait(u, timeout_ms);
+}
+
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     memcpy(u->record, &mark, 8);
     u->record = NULL;
     return dlp_mpsc_commit(&u->tx, 1);
 }
 
+/* Begin an item: u->record. */
+DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
+    if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
+    if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
+    return dlpi_pusher_reserve(u, timeout_ms);
+}
+
 DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
-    int rc;
-    if (u == NULL || data == NULL) return DLP_ERR_ARG;
-    if (u->ended) return DLP_ERR_STATE;
-    if (DLPI_LOAD_RLX(&u->head->over)) return DLP_STOPPED; /* PU2: a hint */
-    if ((rc = dlpi_pusher_reserve(u, timeout_ms)) != DLP_OK) return rc;
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (rc != DLP_OK) return rc;
     for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
     return DLP_OK;
 }
@@ -26895,10 +26908,15 @@ DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
 }
 
 DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
-    void *to[DLP_MAX_FIELDS];
-    int rc = data == NULL ? DLP_ERR_ARG : dlp_pusher_begin(u, to, timeout_ms);
-    if (rc != DLP_OK) return rc;
-    for (uint32_t f = 0; f < u->at.n; f++) memcpy(to[f], data[f], (size_t)u->at.bytes[f]);
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) {
+        uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
+        if (u->at.bytes[f] == 8)
+            memcpy(to, data[f], 8);
+        else
+            memcpy(to, data[f], (size_t)u->at.bytes[f]);
+    }
     return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
 }
 
