@@ -8076,6 +8076,7 @@ typedef struct dlpi_beside_ops {
 /* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback. */
 typedef struct dlpi_reader {
+    uint32_t writers;    /* threads, of whatever process, that write what is read, as a rule */
     const char *words;   /* the plan's line of rows that a later stage may ask for again: */
     uint64_t kept_bytes; /* of each, as many as slots have rows */
     dlp_item_fn fetch;   /* the callback. Where no other one is in its place, rows that nobody has
@@ -8430,6 +8431,8 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
     int spin_rounds, yield_rounds;
+    int threads;       /* of the pipe: its workers, and the consumer */
+    bool only_yields;  /* who waits awake never spins */
     uint64_t awake_ns; /* how long to wait awake */
 } dlpi_wait_rule;
 
@@ -8863,10 +8866,12 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
-   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, or there is no core for each
-   of those, all wait as dlpi_wait_rule_set says; but not at all where the other one is known to be
-   on this core.
+   very core, yield. Yields to third parties would cost a time slice. But where others feed the
+   pipe, and have not a core each, the third party is one of those: it gives the core back when the
+   pipe has no room for more, many batches later, and a spin would only keep it from that
+   (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
+   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but not
+   at all where the other one is known to be on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -8980,7 +8985,7 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     bool yields = i >= p->wait.spin_rounds;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
-        yields = k->same_core;
+        yields = k->same_core || p->wait.only_yields;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
     } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
@@ -13812,23 +13817,30 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
     return true;
 }
 
+/* Who writes what is read wants a core, too. */
+static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
+    p->wait.only_yields =
+        st->dataset.reader->writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+    dlpi_fetch_live(p, st);
+}
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .check = dlpi_fetch_chain, .foretold = dlpi_fetch_foretold, \
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 
-static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
+                                              DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
-    DLPI_OPS_OF_FETCH,         .unit = DLPI_UNIT_ROWS,
-    .layout = dlpi_fetch_kept, .step = dlpi_fetch_read_step,
-    .find = dlpi_rows_find,    .run = dlpi_fetch_read_run,
-    .full = dlpi_rows_full,    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
-};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
+    DLPI_OPS_OF_FETCH,          .live = dlpi_fetch_read_live, .unit = DLPI_UNIT_ROWS,
+    .layout = dlpi_fetch_kept,  .step = dlpi_fetch_read_step, .find = dlpi_rows_find,
+    .run = dlpi_fetch_read_run, .full = dlpi_rows_full,       .owes = dlpi_rows_owes,
+    .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
+                                                   .self_bytes = sizeof(dlpi_fetch),
+                                                   DLPI_OPS_OF_IN_FLIGHT};
 
 /* Of a dataset with a reader, as that was wired: it says nothing of a length. */
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
@@ -20884,6 +20896,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     }
     if (p->sampler->sampler.threaded) peers++;
     p->all_inline = peers == 1;
+    p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
@@ -26335,12 +26348,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
 }
 
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
-   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
- */
+   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
+   each, those two make way, but do not sleep. */
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
-    if (producers > 1 || *yields == 0) return;
+    if (*yields == 0) return;
     *spin_ns = 0;
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
@@ -26652,7 +26664,7 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    s->reader = (dlpi_reader){"pushed items that may be asked for again", s->at.record,
+    s->reader = (dlpi_reader){s->writers, "pushed items that may be asked for again", s->at.record,
                               dlpi_push_fetch, dlpi_push_read};
     dataset->n_items = 0;
     dataset->fields = s->fields;

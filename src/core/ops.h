@@ -167,6 +167,7 @@ typedef struct dlpi_beside_ops {
 /* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback. */
 typedef struct dlpi_reader {
+    uint32_t writers;    /* threads, of whatever process, that write what is read, as a rule */
     const char *words;   /* the plan's line of rows that a later stage may ask for again: */
     uint64_t kept_bytes; /* of each, as many as slots have rows */
     dlp_item_fn fetch;   /* the callback. Where no other one is in its place, rows that nobody has

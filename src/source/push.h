@@ -220,12 +220,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
 }
 
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
-   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
- */
+   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
+   each, those two make way, but do not sleep. */
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
-    if (producers > 1 || *yields == 0) return;
+    if (*yields == 0) return;
     *spin_ns = 0;
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
@@ -537,7 +536,7 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    s->reader = (dlpi_reader){"pushed items that may be asked for again", s->at.record,
+    s->reader = (dlpi_reader){s->writers, "pushed items that may be asked for again", s->at.record,
                               dlpi_push_fetch, dlpi_push_read};
     dataset->n_items = 0;
     dataset->fields = s->fields;

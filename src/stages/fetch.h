@@ -77,23 +77,30 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
     return true;
 }
 
+/* Who writes what is read wants a core, too. */
+static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
+    p->wait.only_yields =
+        st->dataset.reader->writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+    dlpi_fetch_live(p, st);
+}
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .check = dlpi_fetch_chain, .foretold = dlpi_fetch_foretold, \
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 
-static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
+                                              DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {
-    DLPI_OPS_OF_FETCH,         .unit = DLPI_UNIT_ROWS,
-    .layout = dlpi_fetch_kept, .step = dlpi_fetch_read_step,
-    .find = dlpi_rows_find,    .run = dlpi_fetch_read_run,
-    .full = dlpi_rows_full,    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
-};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
+    DLPI_OPS_OF_FETCH,          .live = dlpi_fetch_read_live, .unit = DLPI_UNIT_ROWS,
+    .layout = dlpi_fetch_kept,  .step = dlpi_fetch_read_step, .find = dlpi_rows_find,
+    .run = dlpi_fetch_read_run, .full = dlpi_rows_full,       .owes = dlpi_rows_owes,
+    .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
+                                                   .self_bytes = sizeof(dlpi_fetch),
+                                                   DLPI_OPS_OF_IN_FLIGHT};
 
 /* Of a dataset with a reader, as that was wired: it says nothing of a length. */
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
