@@ -4213,26 +4213,52 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
-   Allocates nothing. */
-static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
-    char text[4096];
-    size_t skip = key ? strlen(key) : 0, len = 0;
-    uint64_t number[2];
-    const char *line = text;
+/* The beginning of a file, as text. */
+static bool dlpi_read_text(const char *path, char *text, size_t size) {
+    size_t len = 0;
     ssize_t got;
     int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return false;
-    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
+    while ((got = read(fd, text + len, size - 1 - len)) > 0) len += (size_t)got;
     close(fd);
     text[len] = 0;
-    while (skip > 0 && strncmp(line, key, skip) != 0) {
-        if ((line = strchr(line, '\n')) == NULL) return false;
-        line++;
+    return true;
+}
+
+/* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
+   of stack: each thread would have them for good. */
+static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
+    uint64_t number[2];
+    for (int i = 0; i < n; i++) {
+        char *end;
+        number[i] = strtoull(text, &end, 10);
+        if (end == text) return false;
+        text = end;
     }
-    if (sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]) < n) return false;
     memcpy(to, number, (size_t)n * sizeof *to);
     return true;
+}
+
+/* The first n numbers, 1 or 2, of a file that begins with them. */
+static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
+    char text[64];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
+}
+
+/* The first n numbers, 1 or 2, behind key on its line; key NULL: on the first line. */
+static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
+    size_t skip = key ? strlen(key) : 0;
+    while (skip > 0 && strncmp(text, key, skip) != 0) {
+        if ((text = strchr(text, '\n')) == NULL) return false;
+        text++;
+    }
+    return dlpi_numbers_in(text + skip, to, n);
+}
+
+/* The same of a small file. Allocates nothing. */
+static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
+    char text[4096];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);
 }
 
 static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
@@ -11376,7 +11402,7 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     }
     if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
     cpu->noted_ns = now;
-    if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
+    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
     dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
     cpu->waited_ns = sched[1];
 }
@@ -21260,16 +21286,30 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
 
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+/* Bytes of the cgroup's cache of files. */
+static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    char path[600], text[4096];
+    uint64_t sum = 0, bytes;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    if (!dlpi_read_text(path, text, sizeof text)) return 0;
+    for (int i = 0; i < 2; i++) /* version 2 has no other totals */
+        if (dlpi_numbers_behind(text, given[i] + (v1 ? 0 : 6), &bytes, 1))
+            sum = dlpi_sum(sum, bytes);
+    return sum;
+}
+
+/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
+   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
+   the rest of a start. */
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
-    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
-    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
-        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
-    }
+    uint64_t used, files;
+    if (max > INT64_MAX / 2) return UINT64_MAX; /* version 1 has a large number for none */
+    used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
+    if (used == UINT64_MAX) return UINT64_MAX;
+    files = dlpi_cgroup_files(dir, v1);
+    used = files < used ? used - files : 0;
     return used > max ? 0 : max - used;
 }
 
