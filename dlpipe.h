@@ -8301,7 +8301,6 @@ typedef struct dlpi_worker {
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
-    dlpi_parked parked_own[DLPI_PARK];
     void *state;
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
@@ -8313,18 +8312,22 @@ typedef struct dlpi_worker {
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
+    uint64_t cursor;               /* of a stage in order: the next batch */
+    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch;
+    dlpi_order order;
+    pthread_t thread;
+    int started, joined; /* joined -1: inline, has begun */
+    int process;         /* 1: runs in a process of its own */
+    void *extra;         /* [source->row_bytes] of the row in its callback */
+    /* What many workers never write lies together: its pages are not theirs, as threads and, each
+       for itself, as processes. */
+    uint64_t near[64];
+    dlpi_parked parked_own[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor; /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch, near[64];
-    dlpi_order order;
-    pthread_t thread;
-    int started, joined;    /* joined -1: inline, has begun */
-    int process;            /* 1: runs in a process of its own */
-    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -20893,9 +20896,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
         const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (dlpi_in_processes(st)) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
+            if (dlpi_in_processes(st)) continue; /* they are there */
+            if (st->w.num_workers > 0) {
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
                 rc = dlpi_thread_start(p, w, dlpi_thread_worker);
@@ -21617,6 +21619,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
+    /* now: after the forks the caller, too, would have a copy of each */
+    w->started = w->joined = w->process = dlpi_in_processes(st);
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
