@@ -233,8 +233,8 @@ static void dlpi_spare_keep(dlp_pipe *p) {
     pid_t pid;
     if (s->spare != 0 || dlpi_stopped(p) || dlpi_now_ns() < s->spare_due_ns) return;
     /* a socket, as nudge is */
-    if (dlpi_pair_above(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, task), task) != 0)
-        return;
+    rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, task);
+    if (dlpi_pair_above(rc, task) != 0) return;
     s->task = task[1];
     pid = dlpi_proc_fork(p, s->n_procs, task[0]);
     close(task[0]);
@@ -557,7 +557,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     s->task = -1;
     s->spare_due_ns = dlpi_now_ns() + DLPI_SPARE_NS;
     p->in_worker = 1; /* of its children: this process runs no callback */
-    sched_yield(); /* bound here, once: each worker would have a copy of the page it is noted in */
+    sched_yield();    /* bound here, once: else each worker has a page of its own to note it in */
     errnum = dlpi_procs_begin(p, true);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_sleepers_wake_all(&p->ctl->processes_word);
