@@ -224,7 +224,7 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
-/* The first one waits until the workers are likely to have begun: it would take a core from them. */
+/* The first one waits until the workers are likely to have begun: it would take their cores. */
 #define DLPI_SPARE_NS UINT64_C(20000000)
 
 static void dlpi_spare_keep(dlp_pipe *p) {
