@@ -164,6 +164,13 @@ typedef struct dlpi_beside_ops {
     void (*end)(dlp_pipe *p);    /* give up what open and begin took */
 } dlpi_beside_ops;
 
+/* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
+   the dataset beside its callback. */
+typedef struct dlpi_reader {
+    const char *words;   /* the plan's line of rows that a later stage may ask for again: */
+    uint64_t kept_bytes; /* of each, as many as slots have rows */
+} dlpi_reader;
+
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
 typedef struct dlpi_block {

@@ -25,7 +25,8 @@
 
    A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
    the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. */
+   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
+   fetch stage's own area of the region. */
 
 #include <signal.h>
 
@@ -71,8 +72,10 @@ struct dlp_push {
     uint64_t given;         /* rows that have their items */
     uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
                          would have no end */
-    uint8_t *kept;    /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
+                         asks again */
     uint64_t n_kept;
+    dlpi_reader reader;
 };
 
 struct dlp_pusher {
@@ -194,7 +197,6 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
-    free(s->kept);
     free(s);
 }
 
@@ -268,6 +270,7 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
     s->writers = desc->writers ? desc->writers : 1;
+    s->reader = (dlpi_reader){"pushed items that may be asked for again", at.record};
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -384,14 +387,13 @@ static void dlpi_push_over(dlp_push *s) {
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
+    const int area = DLPI_AREA_OWN + p->fetch->id;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
-    free(s->kept);
-    s->kept = NULL;
     s->given = s->damaged = 0;
-    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
-    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    s->kept = p->areas[area].words == s->reader.words ? dlpi_area_if(p, area) : NULL;
+    s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
-        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+        return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     DLPI_STORE_RLX(&s->begun, 1u);
     return 0;
 }
@@ -421,7 +423,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     const uint8_t *item = NULL;
     uint32_t producer = 0;
     int rc;
-    if (!dlpi_reads_on(it->call->w->st))
+    if (!dlpi_reads_on(it->call->w->st) || it->call->w->at_once != NULL)
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
@@ -463,6 +465,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
+    dataset->reader = &s->reader;
     workers->worker_init = dlpi_push_enter;
     workers->worker_exit = dlpi_push_leave;
     workers->worker_user = s;

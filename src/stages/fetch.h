@@ -29,6 +29,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
+/* Rows of a reader that a later stage may ask for again. */
+static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_reader *r = st->dataset.reader;
+    uint64_t rows = dlpi_times(p->n_slots, p->batch_rows);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, r->words, r->kept_bytes, p->rows_end != st ? rows : 0,
+                  DLPI_LINE);
+}
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
@@ -37,5 +45,15 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS,
+                                                   .layout = dlpi_fetch_kept};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
     DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
+
+/* Of a dataset with a reader, as that was wired: it says nothing of a length. */
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+    if (d->fetcher) return &dlpi_fetch_many_ops;
+    if (d->dataset == NULL || d->dataset->reader == NULL || d->dataset->n_items != 0)
+        return &dlpi_fetch_ops;
+    return &dlpi_fetch_read_ops;
+}
