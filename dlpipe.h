@@ -1334,6 +1334,8 @@ typedef struct dlp_dataset {
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
+    const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
+                                         NULL */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -3792,7 +3794,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    (each rank has producers of its own), and an item that was pushed and then lost with this process
    is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
    that a map gives up, or has when its process dies, has the same item again. For that, where there
-   is such a stage, the first item allocates a copy of the items of all slots. */
+   is such a stage, the plan has a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
@@ -8097,6 +8099,13 @@ typedef struct dlpi_beside_ops {
     void (*await)(dlp_pipe *p);  /* close: until no process is left */
     void (*end)(dlp_pipe *p);    /* give up what open and begin took */
 } dlpi_beside_ops;
+
+/* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
+   the dataset beside its callback. */
+typedef struct dlpi_reader {
+    const char *words;   /* the plan's line of rows that a later stage may ask for again: */
+    uint64_t kept_bytes; /* of each, as many as slots have rows */
+} dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
@@ -13805,6 +13814,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
+/* Rows of a reader that a later stage may ask for again. */
+static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_reader *r = st->dataset.reader;
+    uint64_t rows = dlpi_times(p->n_slots, p->batch_rows);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, r->words, r->kept_bytes, p->rows_end != st ? rows : 0,
+                  DLPI_LINE);
+}
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
@@ -13813,8 +13830,18 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS,
+                                                   .layout = dlpi_fetch_kept};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
     DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
+
+/* Of a dataset with a reader, as that was wired: it says nothing of a length. */
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+    if (d->fetcher) return &dlpi_fetch_many_ops;
+    if (d->dataset == NULL || d->dataset->reader == NULL || d->dataset->n_items != 0)
+        return &dlpi_fetch_ops;
+    return &dlpi_fetch_read_ops;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
@@ -26133,7 +26160,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
    the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. */
+   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
+   fetch stage's own area of the region. */
 
 #include <signal.h>
 
@@ -26179,8 +26207,10 @@ struct dlp_push {
     uint64_t given;         /* rows that have their items */
     uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
                          would have no end */
-    uint8_t *kept;    /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
+                         asks again */
     uint64_t n_kept;
+    dlpi_reader reader;
 };
 
 struct dlp_pusher {
@@ -26302,7 +26332,6 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
-    free(s->kept);
     free(s);
 }
 
@@ -26376,6 +26405,7 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
     s->writers = desc->writers ? desc->writers : 1;
+    s->reader = (dlpi_reader){"pushed items that may be asked for again", at.record};
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -26492,14 +26522,13 @@ static void dlpi_push_over(dlp_push *s) {
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
+    const int area = DLPI_AREA_OWN + p->fetch->id;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
-    free(s->kept);
-    s->kept = NULL;
     s->given = s->damaged = 0;
-    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
-    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    s->kept = p->areas[area].words == s->reader.words ? dlpi_area_if(p, area) : NULL;
+    s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
-        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+        return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     DLPI_STORE_RLX(&s->begun, 1u);
     return 0;
 }
@@ -26529,7 +26558,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     const uint8_t *item = NULL;
     uint32_t producer = 0;
     int rc;
-    if (!dlpi_reads_on(it->call->w->st))
+    if (!dlpi_reads_on(it->call->w->st) || it->call->w->at_once != NULL)
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
@@ -26571,6 +26600,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
+    dataset->reader = &s->reader;
     workers->worker_init = dlpi_push_enter;
     workers->worker_exit = dlpi_push_leave;
     workers->worker_user = s;
@@ -27219,8 +27249,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
-                  &desc->workers);
+    st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
