@@ -2209,14 +2209,17 @@ typedef struct dlp_scratch_desc {
                                 max_per_batch is not read */
     uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
     uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map. More than items under way (prefetch_factor x
-                                rows of a batch) are not taken. At most 2^20. Few cells are few
-                                bytes, and a sleep for each item that is short: of items of no time
-                                256 cells took 0.6 us each, the 3 of one worker and one several */
+                                each worker of the map; or 256 KiB of cells, where those are more.
+                                More than items under way (prefetch_factor x rows of a batch) are
+                                not taken. At most 2^20. Few cells are few bytes, and a sleep for
+                                each item that is short. Quick items share a claim in runs of up to
+                                32; a run takes a group of cells, as many as are a power of two and
+                                leave twice as many groups as workers need: of a number asked for,
+                                what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
-   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+/* Add such fields, between fetch and an item map. In dlp_stage_stats.own: cells in use, and all;
+   cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
@@ -10746,7 +10749,11 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     return n > 0 ? sum / n : 0;
 }
 
-/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, or decodes what
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 8000u
+#endif
+
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or decodes what
    another read, by what items cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
    because each lets the loads and stores under way end. A run lies in one done word, and there are
    runs for all workers that can run at once. */
@@ -10767,8 +10774,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
-    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < p->run_shift_most && (most << (shift + 1)) <= 8000 &&
+    if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -14831,21 +14838,23 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
 
 /* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
    two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
-   are as large as leaves twice as many; else as large as the runs of quick items are, while all
-   are few bytes. */
+   are as large as leaves twice as many; else as large as the runs of quick items are, and there is
+   one for each run under way, while all are few bytes. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
-    uint64_t most = (uint64_t)p->prefetch * p->batch_rows;
-    uint64_t n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-                 2 * (uint64_t)p->work[1]->n_workers;
-    uint64_t cells = k->asked < most ? k->asked : most;
+    const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
+    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
+                     2 * (uint64_t)p->work[1]->n_workers;
+    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
-    if (n > most) n = most;
+    if (least > under_way) least = under_way;
+    if (cells > under_way) cells = under_way;
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
-           (k->asked > 0 ? cells >> (shift + 1) >= 2 * n
-                         : n << (shift + 1) <= DLPI_SCRATCH_BYTES / k->cell_bytes))
+           cells >> (shift + 1) >= wanted)
         shift++;
     k->shift = shift;
-    k->n_groups = (uint32_t)(k->asked > 0 ? cells >> shift : n);
+    k->n_groups = (uint32_t)(cells >> shift);
+    if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
     p->run_shift_most = shift;
 }
 
@@ -14857,7 +14866,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
-        if (k->f[i].row_bytes >= 64) align = 64;
+        if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
         k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
     if (rc != DLP_OK) return rc;

@@ -85,7 +85,11 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     return n > 0 ? sum / n : 0;
 }
 
-/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, or decodes what
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 8000u
+#endif
+
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or decodes what
    another read, by what items cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
    because each lets the loads and stores under way end. A run lies in one done word, and there are
    runs for all workers that can run at once. */
@@ -106,8 +110,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
-    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < p->run_shift_most && (most << (shift + 1)) <= 8000 &&
+    if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;

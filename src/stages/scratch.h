@@ -298,21 +298,23 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
 
 /* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
    two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
-   are as large as leaves twice as many; else as large as the runs of quick items are, while all
-   are few bytes. */
+   are as large as leaves twice as many; else as large as the runs of quick items are, and there is
+   one for each run under way, while all are few bytes. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
-    uint64_t most = (uint64_t)p->prefetch * p->batch_rows;
-    uint64_t n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-                 2 * (uint64_t)p->work[1]->n_workers;
-    uint64_t cells = k->asked < most ? k->asked : most;
+    const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
+    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
+                     2 * (uint64_t)p->work[1]->n_workers;
+    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
-    if (n > most) n = most;
+    if (least > under_way) least = under_way;
+    if (cells > under_way) cells = under_way;
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
-           (k->asked > 0 ? cells >> (shift + 1) >= 2 * n
-                         : n << (shift + 1) <= DLPI_SCRATCH_BYTES / k->cell_bytes))
+           cells >> (shift + 1) >= wanted)
         shift++;
     k->shift = shift;
-    k->n_groups = (uint32_t)(k->asked > 0 ? cells >> shift : n);
+    k->n_groups = (uint32_t)(cells >> shift);
+    if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
     p->run_shift_most = shift;
 }
 
@@ -324,7 +326,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
-        if (k->f[i].row_bytes >= 64) align = 64;
+        if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
         k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
     if (rc != DLP_OK) return rc;
