@@ -8025,9 +8025,9 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*at)(struct dlpi_worker *w, uint32_t s,
-               uint32_t row); /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done in the second; as bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
@@ -8337,6 +8337,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
+    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     /* What many workers never write lies together: its pages are not theirs, as threads and, each
        for itself, as processes. */
     uint64_t near[64];
@@ -11803,7 +11804,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -11872,18 +11873,23 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 }
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
     const dlpi_stage *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, s, row);
+    return holder->ops->holder->written(w, row);
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
 }
 
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
-    dlpi_item_row(w, row);
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
+    if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -11914,8 +11920,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
-        return dlpi_row_finish(w, t, row, lengths);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
 
@@ -11938,6 +11943,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->ops->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -13217,6 +13223,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->cells(w, a->slot, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -13250,7 +13257,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->row);
     if (rc == 0 && dlpi_row_kept(w))
         w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
@@ -13272,7 +13279,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     a->item.index -= w->st->scope.first;
@@ -14650,14 +14657,18 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* The cell of a row that is run: its run has a group. */
-static uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    const dlpi_scratch *k = dlpi_scratch_of(p);
+/* Of a run that has one: of a row that is run. */
+static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    uint8_t *cells = dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, group - 1);
-    return cells + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, group - 1);
+}
+
+static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
 }
 
 /* ---- groups come and go ---- */
@@ -14767,10 +14778,10 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint8_t *at = dlpi_scratch_cell(p, s, row);
+    uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
         w->data[p->items.n + f] = at + k->f[f].offset;
@@ -14778,10 +14789,10 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
     }
 }
 
-static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, s, row);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[p->items.n + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
@@ -14923,6 +14934,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
 static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
+    .cells = dlpi_scratch_cells,
     .at = dlpi_scratch_at,
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,

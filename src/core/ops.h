@@ -86,9 +86,9 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*at)(struct dlpi_worker *w, uint32_t s,
-               uint32_t row); /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done in the second; as bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */

@@ -144,6 +144,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
+    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     /* What many workers never write lies together: its pages are not theirs, as threads and, each
        for itself, as processes. */
     uint64_t near[64];

@@ -110,14 +110,18 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* The cell of a row that is run: its run has a group. */
-static uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    const dlpi_scratch *k = dlpi_scratch_of(p);
+/* Of a run that has one: of a row that is run. */
+static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    uint8_t *cells = dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, group - 1);
-    return cells + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, group - 1);
+}
+
+static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
 }
 
 /* ---- groups come and go ---- */
@@ -227,10 +231,10 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint8_t *at = dlpi_scratch_cell(p, s, row);
+    uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
         w->data[p->items.n + f] = at + k->f[f].offset;
@@ -238,10 +242,10 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
     }
 }
 
-static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, s, row);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[p->items.n + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
@@ -383,6 +387,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
 static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
+    .cells = dlpi_scratch_cells,
     .at = dlpi_scratch_at,
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,
