@@ -100,7 +100,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -169,18 +169,23 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 }
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
     const dlpi_stage *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, s, row);
+    return holder->ops->holder->written(w, row);
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
 }
 
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
-    dlpi_item_row(w, row);
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
+    if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -211,8 +216,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
-        return dlpi_row_finish(w, t, row, lengths);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
 
@@ -235,6 +239,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->ops->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
