@@ -219,6 +219,7 @@ static void dataset_of_before__own_items__push_not_asked(void) {
     d.dataset.n_items = 30;
     d.dataset.open_end = 0;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    CHECK(p->fetch->ops == &dlpi_fetch_ops); /* what the push has left there is not looked at */
     while (dlp_pipe_next(p, &b) == DLP_OK) {
         for (uint32_t i = 0; i < b->count; i++)
             CHECK(((const uint64_t *)b->fields[0].data)[i] == due++);
