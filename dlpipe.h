@@ -3936,9 +3936,9 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
-   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
-     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
-     than waiting may (0.1 % of a core).
+   * Sleeping workers check for lost wake-ups: of each 32 the first asleep, after 100 ms and then
+     ever less often, down to each 0.8 s; the others, which rely on it, every 3 s. Idle threads that
+     all checked ten times a second would cost more than waiting may (0.1 % of a core).
    * Workers with items in flight look for new batches every ms, also while they wait for what is
      out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
@@ -3987,6 +3987,7 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -4215,26 +4216,52 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
-   Allocates nothing. */
-static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
-    char text[4096];
-    size_t skip = key ? strlen(key) : 0, len = 0;
-    uint64_t number[2];
-    const char *line = text;
+/* The beginning of a file, as text. */
+static bool dlpi_read_text(const char *path, char *text, size_t size) {
+    size_t len = 0;
     ssize_t got;
     int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return false;
-    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
+    while ((got = read(fd, text + len, size - 1 - len)) > 0) len += (size_t)got;
     close(fd);
     text[len] = 0;
-    while (skip > 0 && strncmp(line, key, skip) != 0) {
-        if ((line = strchr(line, '\n')) == NULL) return false;
-        line++;
+    return true;
+}
+
+/* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
+   of stack: each thread would have them for good. */
+static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
+    uint64_t number[2];
+    for (int i = 0; i < n; i++) {
+        char *end;
+        number[i] = strtoull(text, &end, 10);
+        if (end == text) return false;
+        text = end;
     }
-    if (sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]) < n) return false;
     memcpy(to, number, (size_t)n * sizeof *to);
     return true;
+}
+
+/* The first n numbers, 1 or 2, of a file that begins with them. */
+static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
+    char text[64];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
+}
+
+/* The first n numbers, 1 or 2, behind key on its line; key NULL: on the first line. */
+static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
+    size_t skip = key ? strlen(key) : 0;
+    while (skip > 0 && strncmp(text, key, skip) != 0) {
+        if ((text = strchr(text, '\n')) == NULL) return false;
+        text++;
+    }
+    return dlpi_numbers_in(text + skip, to, n);
+}
+
+/* The same of a small file. Allocates nothing. */
+static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
+    char text[4096];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);
 }
 
 static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
@@ -8283,11 +8310,11 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
-    dlpi_cpu cpu; /* of its own thread */
+    uint32_t looks; /* sleeps of this wait that nobody ended */
+    dlpi_cpu cpu;   /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
-    dlpi_parked parked_own[DLPI_PARK];
     void *state;
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
@@ -8299,18 +8326,22 @@ typedef struct dlpi_worker {
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
+    uint64_t cursor;               /* of a stage in order: the next batch */
+    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch;
+    dlpi_order order;
+    pthread_t thread;
+    int started, joined; /* joined -1: inline, has begun */
+    int process;         /* 1: runs in a process of its own */
+    void *extra;         /* [source->row_bytes] of the row in its callback */
+    /* What many workers never write lies together: its pages are not theirs, as threads and, each
+       for itself, as processes. */
+    uint64_t near[64];
+    dlpi_parked parked_own[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor; /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch, near[64];
-    dlpi_order order;
-    pthread_t thread;
-    int started, joined;    /* joined -1: inline, has begun */
-    int process;            /* 1: runs in a process of its own */
-    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -11394,7 +11425,7 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     }
     if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
     cpu->noted_ns = now;
-    if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
+    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
     dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
     cpu->waited_ns = sched[1];
 }
@@ -12520,10 +12551,11 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
-/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
-static uint64_t dlpi_worker_due(dlpi_worker *w) {
-    return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
+/* ns until a worker has to look for itself, whoever wakes it; at most so many. */
+static uint64_t dlpi_due_within(dlpi_worker *w, uint64_t most) {
+    return w->st->ops->due != NULL ? w->st->ops->due(w, most) : most;
 }
+static uint64_t dlpi_worker_due(dlpi_worker *w) { return dlpi_due_within(w, DLPI_SLEEP_NS); }
 
 static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
@@ -12551,15 +12583,24 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
     if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
+/* How long one sleeps that nothing is to come back to. The first of those asleep looks for a
+   wake-up that was lost after DLPI_SLEEP_NS, then twice, four times and eight times that. The
+   others rely on it for thirty times as long: many that each look would cost more than idleness
+   may. ns: as due. */
+static uint64_t dlpi_worker_patience(dlpi_worker *w, uint64_t ns, bool others) {
+    if (others) return ns * 30;
+    if (ns < DLPI_SLEEP_NS || w->looks == 0) return ns;
+    return dlpi_due_within(w, DLPI_SLEEP_NS << (w->looks < 3 ? w->looks : 3));
+}
+
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
    batch that is published before that look is found by it; whoever publishes one after it sees the
    bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
    the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
    take work now. So it is cleared before work that the last look found; a wake-up that came in
    between was for other work, and is passed on; and one without room for work sets none. Should a
-   wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for thirty times as long: many that each look would cost
-   more than idleness may. */
+   wake-up be lost all the same (its sender died), one looks for all that sleep: see
+   dlpi_worker_patience. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -12573,11 +12614,11 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 30;
+    if (!dlpi_owes(w)) ns = dlpi_worker_patience(w, ns, (asleep & (bit - 1u)) != 0);
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
+            w->looks += dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared) != 0;
     }
     woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
@@ -12649,6 +12690,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
+    w->looks = 0;
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
@@ -12698,11 +12740,23 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
+/* "fetch-12", without what printf would touch: each page of it is a fault of each process. */
+static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
+    char digits[12];
+    int n = 0, k = 0, id = w->id;
+    for (; n < 11 && w->st->name[n] != 0; n++) name[n] = w->st->name[n];
+    name[n++] = '-';
+    do digits[k++] = (char)('0' + id % 10);
+    while ((id /= 10) > 0);
+    while (k > 0 && n < 15) name[n++] = digits[--k];
+    name[n] = 0;
+}
+
 static void dlpi_thread_dress(const dlpi_worker *w) {
     char name[16];
     const dlpi_stage *st = w->st;
-    snprintf(name, sizeof name, "%.11s-%d", st->name, w->id);
-    pthread_setname_np(pthread_self(), name);
+    dlpi_thread_name(w, name);
+    prctl(PR_SET_NAME, name);
     if (st->w.n_affinity > 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -20931,9 +20985,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
         const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (dlpi_in_processes(st)) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
+            if (dlpi_in_processes(st)) continue; /* they are there */
+            if (st->w.num_workers > 0) {
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
                 rc = dlpi_thread_start(p, w, dlpi_thread_worker);
@@ -21349,16 +21402,30 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
 
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+/* Bytes of the cgroup's cache of files. */
+static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    char path[600], text[4096];
+    uint64_t sum = 0, bytes;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    if (!dlpi_read_text(path, text, sizeof text)) return 0;
+    for (int i = 0; i < 2; i++) /* version 2 has no other totals */
+        if (dlpi_numbers_behind(text, given[i] + (v1 ? 0 : 6), &bytes, 1))
+            sum = dlpi_sum(sum, bytes);
+    return sum;
+}
+
+/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
+   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
+   the rest of a start. */
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
-    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
-    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
-        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
-    }
+    uint64_t used, files;
+    if (max > INT64_MAX / 2) return UINT64_MAX; /* version 1 has a large number for none */
+    used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
+    if (used == UINT64_MAX) return UINT64_MAX;
+    files = dlpi_cgroup_files(dir, v1);
+    used = files < used ? used - files : 0;
     return used > max ? 0 : max - used;
 }
 
@@ -21641,6 +21708,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
+    /* now: after the forks the caller, too, would have a copy of each */
+    w->started = w->joined = w->process = dlpi_in_processes(st);
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;

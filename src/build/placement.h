@@ -100,9 +100,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
         const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (dlpi_in_processes(st)) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
+            if (dlpi_in_processes(st)) continue; /* they are there */
+            if (st->w.num_workers > 0) {
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
                 rc = dlpi_thread_start(p, w, dlpi_thread_worker);
