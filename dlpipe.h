@@ -2767,9 +2767,10 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
    filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
-   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
-   by the index and the pass. */
+   skips. Stages of items behind it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
+   cells are those of >>found, each dataset index being a part of up to max_out items:
+   dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
+   pass. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {
@@ -18689,9 +18690,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
-    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
+            return dlpi_bad(p, row->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);

@@ -524,6 +524,9 @@ static void desc__what_is_not_possible__refused(void) {
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
     init(&r, 1), r.fetch.on_error = DLP_ON_ERROR_REPLACE;
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);
+    init(&r, 0), r.map = add_one, r.map_on_error = DLP_ON_ERROR_REPLACE; /* by itself, always */
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);
+    CHECK(strcmp(err.stage, "map") == 0);
 }
 
 int main(int argc, char **argv) {
