@@ -9,8 +9,7 @@
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/found_rig.h"
-
-#include <pthread.h>
+#include "../../rig/reduce.h"
 
 #define RANKS 4
 #define EPOCHS 3
@@ -21,48 +20,6 @@ static found_order orders[EPOCHS];
 static uint64_t batches[EPOCHS];
 
 /* ---- an all-reduce ---- */
-
-typedef struct reduce {
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
-    uint32_t ranks, came, turn;
-    int64_t least, most, out_least, out_most;
-    uint32_t calls, hung;
-} reduce;
-
-static void reduce_init(reduce *r, uint32_t ranks) {
-    memset(r, 0, sizeof *r);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->moved, NULL);
-    r->ranks = ranks;
-}
-
-/* Returns INT64_MIN where the others did not come. */
-static int64_t reduce_all(reduce *r, int64_t mine, int most) {
-    struct timespec until;
-    uint32_t turn;
-    int64_t out;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 30;
-    pthread_mutex_lock(&r->lock);
-    turn = r->turn;
-    r->calls += r->came == 0;
-    r->least = r->came == 0 || mine < r->least ? mine : r->least;
-    r->most = r->came == 0 || mine > r->most ? mine : r->most;
-    if (++r->came == r->ranks) {
-        r->out_least = r->least;
-        r->out_most = r->most;
-        r->came = 0;
-        r->turn++;
-        pthread_cond_broadcast(&r->moved);
-    }
-    while (r->turn == turn && !r->hung)
-        if (pthread_cond_timedwait(&r->moved, &r->lock, &until) != 0) r->hung = 1;
-    if (r->hung) pthread_cond_broadcast(&r->moved);
-    out = r->hung ? INT64_MIN : most ? r->out_most : r->out_least;
-    pthread_mutex_unlock(&r->lock);
-    return out;
-}
 
 static reduce ends, steps; /* of agree; of training steps */
 
