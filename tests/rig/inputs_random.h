@@ -32,6 +32,7 @@ typedef struct shared_words { /* of all processes */
 static config now_;
 static shared_words *words_;
 static int torn_[MOST_INPUTS];
+static pid_t caller_; /* never to be killed */
 
 /* ---- what is in an item ---- */
 
@@ -58,7 +59,7 @@ static int fails(uint64_t input, uint32_t attempt) {
 
 static void die_now_and_then(void *bytes, size_t n) {
     uint32_t call = __atomic_add_fetch(&words_->calls, 1, __ATOMIC_SEQ_CST);
-    if (now_.kill_every == 0 || call % now_.kill_every != 0) return;
+    if (now_.kill_every == 0 || call % now_.kill_every != 0 || getpid() == caller_) return;
     memset(bytes, 0xee, n);
     raise(SIGKILL);
 }
@@ -354,8 +355,21 @@ static void add_map(dlp_pipe *p, config *c, const life *l) {
     dlp_pipe_add_map(p, &d);
 }
 
-static int pipe_make(config *c, const life *l, uint32_t rank, const dlp_state *resume,
+/* Ranks need not be wired alike. */
+static life wired(const config *c, const life *l, uint32_t rank) {
+    life own = *l;
+    uint64_t h = mixed(mixed(c->seed, rank), l->stop);
+    if (rank == 0 || h % 2) return own;
+    own.prefetch = 1 + (int)(h >> 8 & 7);
+    own.makers = h >> 16 & 1 ? DLP_NONE : 1 + (int)(h >> 20 & 3);
+    own.fetchers = h >> 24 & 1 ? DLP_NONE : 1 + (int)(h >> 28 & 1);
+    own.threaded = (int)(h >> 32 & 1);
+    return own;
+}
+
+static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *resume,
                      dlp_pipe **out, dlp_error *err) {
+    const life own = wired(c, as, rank), *l = &own;
     order_plan *o = &c->o;
     char name[64];
     dlp_shm_desc shm = {.max_kills = 100, .allow_fork_with_threads = 1};

@@ -518,6 +518,7 @@ int main(int argc, char **argv) {
     int processes = shm_missing() == NULL, failed = 0;
     struct timespec t, from;
     signal(SIGALRM, hung);
+    caller_ = getpid();
     words_ = shm_shared(sizeof *words_);
     if (argc < 2) seconds = getenv("SOAK") ? 1800 : getenv("SHORT") ? 1 : 4;
     if (argc < 2 && getenv("SOAK")) seed = (uint64_t)time(NULL);
