@@ -2295,9 +2295,15 @@ typedef struct dlp_join_desc {
 } dlp_join_desc;
 
 /* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
-   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
-   not with parts either. */
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
+   too. Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch fields          they lie behind the fields of one dataset, whose place a join would
+                             move: read and decode in one fetch
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2339,9 +2345,12 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    const dlp_join_desc *joins;
+    uint32_t n_joins;
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is then the consumer - allocates all there is.
@@ -27821,9 +27830,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    if (d->n_joins > 0 && d->joins == NULL)
+        return dlpi_missing(p, "", "joins", "n_joins descs");
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
@@ -27896,6 +27908,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
     dlp_pipe_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
     if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);

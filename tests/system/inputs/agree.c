@@ -488,7 +488,7 @@ static void stop__while_it_asks__not_asked_again(void) {
     }
 }
 
-/* All have come to the end, which nobody asks about again; all go back, and come to it once more. */
+/* All have come to the end, which nobody asks about again; all go back, and reach it once more. */
 static void seek__after_the_end__comes_to_it_again(void) {
     for (int last = 0; last < 3; last++) {
         found_rig r;
