@@ -2298,9 +2298,15 @@ typedef struct dlp_join_desc {
 } dlp_join_desc;
 
 /* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
-   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
-   not with parts either. */
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
+   too. Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch fields          they lie behind the fields of one dataset, whose place a join would
+                             move: read and decode in one fetch
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2342,9 +2348,12 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    const dlp_join_desc *joins;
+    uint32_t n_joins;
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is then the consumer - allocates all there is.
@@ -2770,9 +2779,10 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
    filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
-   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
-   by the index and the pass. */
+   skips. Stages of items behind it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
+   cells are those of >>found, each dataset index being a part of up to max_out items:
+   dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
+   pass. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {
@@ -18876,9 +18886,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
-    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
+            return dlpi_bad(p, row->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -28121,9 +28132,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    if (d->n_joins > 0 && d->joins == NULL)
+        return dlpi_missing(p, "", "joins", "n_joins descs");
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
@@ -28196,6 +28210,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
     dlp_pipe_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
     if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
