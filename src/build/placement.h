@@ -65,6 +65,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     }
     if (p->sampler->sampler.threaded) peers++;
     p->all_inline = peers == 1;
+    p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;

@@ -272,6 +272,8 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
     int spin_rounds, yield_rounds;
+    int threads;       /* of the pipe: its workers, and the consumer */
+    bool only_yields;  /* who waits awake never spins */
     uint64_t awake_ns; /* how long to wait awake */
 } dlpi_wait_rule;
 
