@@ -64,13 +64,15 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
+    return p->holder_stage->self;
+}
 
 static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, cell);
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, cell);
 }
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -250,7 +252,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
 static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
