@@ -8527,22 +8527,25 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
-    dlpi_stage *holder;                 /* as those */
-    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
-    int kept_by;                        /* place of the last stage whose work the keeper keeps */
-    const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
-    const dlpi_source_ops *source;      /* what the rows of batches are, and */
-    dlpi_stage *source_stage;           /* whose table that is */
-    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
-    dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
-    int n_item_work;                    /* first those of rows, in order; after them, up to */
-    int n_work;                         /* those of batches; after them, up to */
-    int n_staffed;                      /* those of cells of their own */
-    dlpi_fields items, batches;         /* item cells; batch cells */
+    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    const dlpi_keeper_ops *keeper;
+    const dlpi_holder_ops *holder;
+    const dlpi_sink_ops *sink;
+    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is core/whole.h */
+    dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
+    int kept_by;                      /* place of the last stage whose work the keeper keeps */
+    const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
+    const dlpi_source_ops *source;    /* what the rows of batches are, and */
+    dlpi_stage *source_stage;         /* whose table that is */
+    const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
+    int n_item_work;                  /* first those of rows, in order; after them, up to */
+    int n_work;                       /* those of batches; after them, up to */
+    int n_staffed;                    /* those of cells of their own */
+    dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
@@ -9628,7 +9631,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lends->cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
     return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
@@ -9676,9 +9679,9 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
                   p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->lends->words.cells, dlpi_fields_bytes(&p->batches),
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
                   p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lends->words.zeros, dlpi_fields_bytes(&p->batches),
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
                   p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
 }
 
@@ -9820,7 +9823,7 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender_stage == NULL; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -9868,7 +9871,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender) return;
+    if (!DLPI_DEBUG || w->p->lender_stage) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -9886,7 +9889,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender) {
+    if (p->lender_stage) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -9924,13 +9927,13 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lends->slot(p, s);
+    slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, p->lender_stage ? t->bytes : p->batches.at[f].capacity);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
@@ -10764,10 +10767,10 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 #define DLPI_RUN_NS 8000u
 #endif
 
-/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or decodes what
-   another read, by what items cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
-   because each lets the loads and stores under way end. A run lies in one done word, and there are
-   runs for all workers that can run at once. */
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
+   decodes what another has read, by what items cost lately. A claim, a completion and a clock
+   reading cost a quarter of a microsecond together, because each lets the loads and stores under way
+   end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
@@ -11044,8 +11047,7 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w))
-        return DLPI_LIKELY(p->holder == NULL) || p->holder->ops->holder->take(w, t);
+    if (dlpi_writes_first(w)) return DLPI_LIKELY(p->holder == NULL) || p->holder->take(w, t);
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -11165,10 +11167,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_stage *holder = w->p->holder;
+    const dlpi_holder_ops *holder = w->p->holder;
     bool found = dlpi_find_oldest(w, t);
-    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w))
-        holder->ops->holder->claimed(w, found ? t : NULL);
+    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w)) holder->claimed(w, found ? t : NULL);
     return found;
 }
 
@@ -11272,8 +11273,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     if (mask == 0) return;
-    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
-        p->holder->ops->holder->leave(w, t, mask);
+    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1) p->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
@@ -11807,14 +11807,14 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
-        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, row);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -11829,10 +11829,10 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     const dlp_pipe *p = w->p;
     if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    p->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
 
@@ -11884,9 +11884,9 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
-    const dlpi_stage *holder = w->p->holder;
+    const dlpi_holder_ops *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, row);
+    return holder->written(w, row);
 }
 
 /* Is more to do once the row's callback has returned? */
@@ -11901,7 +11901,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
@@ -11953,7 +11953,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
-    if (dlpi_row_held(w)) p->holder->ops->holder->cells(w, t->slot, t->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -12119,8 +12119,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
-        p->keeper->ops->keeper->ahead(p, t);
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (DLPI_LIKELY(t->untouched && already == 0 && !w->has_special && p->open_end == 0) &&
@@ -12941,7 +12940,7 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
 /* Has unit t given up what the first stage wrote for its rows? */
 static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 && !p->holder->ops->holder->has(p, t);
+    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -13106,8 +13105,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
-    if (p->holder != NULL) p->holder->ops->holder->recover(w);
+    if (p->keeper != NULL) p->keeper->recover(w);
+    if (p->holder != NULL) p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else
@@ -13293,7 +13292,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
-    if (dlpi_row_held(w)) p->holder->ops->holder->cells(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -13329,7 +13328,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
     if (rc == 0) rc = dlpi_row_written(w, a->row);
     if (rc == 0 && dlpi_row_kept(w))
-        w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
+        w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
@@ -13349,7 +13348,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->row);
+    if (dlpi_row_held(w)) p->holder->at(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     a->item.index -= w->st->scope.first;
@@ -13392,7 +13391,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         dlpi_attempt_done(w, a, 1 - passed);
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
@@ -14035,7 +14034,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "the first dataset is a stream, or pushed: its items have no numbers "
                               "for a join to go by. Fetch both in one callback");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name,
                               "batches that are views into chunks have no rows to fill: take items "
                               "instead of chunks, or put the fields into the chunks");
@@ -14168,13 +14167,13 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
 
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
-static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
+static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
 
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
@@ -14194,12 +14193,12 @@ static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << D
 
 /* What is with a row on its way to the cache. */
 static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return;
     mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return false;
     return mark[(uint64_t)s * p->batch_rows + row] ==
            dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
@@ -14220,7 +14219,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
-    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
         from += dlpi_round8(d->row_bytes);
@@ -14245,7 +14244,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+        for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
             to += dlpi_round8(d->row_bytes);
@@ -14282,7 +14281,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
-    if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
     p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
@@ -14624,9 +14623,10 @@ static const dlpi_stage_ops dlpi_guard_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a power of
-   two, for a run of rows each: the row whose last bits are i has the i-th cell of its run's group.
-   No run has more rows than a group has cells (p->run_shift_most). A group's word says whose it is:
+   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
+   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
+   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
+   whose it is:
      0                                  nobody's
      DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
                                         that it is about to claim, or has just claimed
@@ -14692,10 +14692,12 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
+    return p->holder_stage->self;
+}
 
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -14733,7 +14735,7 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, group - 1);
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -14896,7 +14898,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
 static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
@@ -15113,7 +15115,7 @@ static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, 
 
 static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
-    dlpi_transfer_error(p->sink, what, rc, &e);
+    dlpi_transfer_error(p->sink_stage, what, rc, &e);
     e.epoch = slot->epoch;
     e.position = slot->position;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
@@ -15130,7 +15132,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
 /* Bytes of a field to be copied. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    return p->lender ? p->lender->ops->lender->bytes(p, s, f) : w->tensors[f].bytes;
+    return p->lender_stage ? p->lender->bytes(p, s, f) : w->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
@@ -15273,7 +15275,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
+    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */
@@ -15285,7 +15287,7 @@ dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
 
 static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                                dlp_tensor *t) {
-    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint8_t *base = x->data[dlpi_slot_at(p, s)->dbuf * p->batches.n + field];
     t->data = x->device.handles ? base : base + at;
     t->byte_offset = x->device.handles ? at : 0;
@@ -15295,29 +15297,29 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->waiters[p->sink_stage->work], 1, 1);
 }
 
 /* ---- batches that span slots ---- */
 
 /* The number of the events of what is put together in seam buffer v. */
 static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
-    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers);
 }
 
 static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
-    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
+    return dlpi_transfer_of(p->sink_stage)->seam[(size_t)v * p->batches.n + field];
 }
 
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
-    dlpi_transfer_error(p->sink, what, rc, &e);
+    dlpi_transfer_error(p->sink_stage, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
-    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
@@ -15336,7 +15338,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 
 /* Wait until what was begun is there, and the slot may be given back. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
-    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
     for (int rounds = 0;; rounds++) {
         int done;
@@ -15353,20 +15355,21 @@ static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
 }
 
 static int dlpi_transfer_joins(dlp_pipe *p) {
-    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
     if (d->copy_within == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->sink->name, "device",
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink_stage->name, "device",
                            "device \"%s\" has no copy_within, and batches span chunks: set "
                            "within_chunks, or a batch_size that divides the rows of every chunk",
                            d->name ? d->name : "");
-    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_DEVICE_BUFFERS,
+    return dlpi_within(p, p->sink_stage->name, "device_buffers", first + p->n_out, 1,
+                       DLPI_DEVICE_BUFFERS,
                        "at most 64 together with max_held, where batches span chunks");
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
-    return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
+    return (uint64_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers;
 }
 
 /* ---- building ---- */
@@ -15378,7 +15381,7 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
 
 /* Pointers to seam buffers. */
 static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
-    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
+    bool any = p->lender_stage && p->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
 }
 
@@ -15411,7 +15414,7 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
     for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
-        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
+        rc = d->alloc(d->user, p->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -15554,7 +15557,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lends->config) p->lends->config(p, s);
+    if (p->lender->config) p->lender->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -15616,7 +15619,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -15638,13 +15641,13 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
-    if (p->lends->seek) p->lends->seek(p, &to);
+    if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lends->position(p, epoch, k);
+    return p->lender->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -15688,7 +15691,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lends->params ? p->lends->params
+                                  p->lender->params ? p->lender->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id, "
@@ -17112,7 +17115,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper : p->lender;
+    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
     if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
     if (other != NULL)
         return dlpi_bad_graph(p, other->name,
@@ -18256,7 +18259,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->ops->sink->freed(p, s);
+    if (p->sink) p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -18290,7 +18293,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->ops->sink->data(p, s, f, 0, t);
+        if (p->sink) p->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -18541,7 +18544,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
-    int rc = p->lender->ops->lender->next(p, &handed, timeout_ms);
+    int rc = p->lender->next(p, &handed, timeout_ms);
     if (rc != DLP_OK) return rc;
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
@@ -18554,7 +18557,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
@@ -18563,7 +18566,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 
 /* ---- whole batches: what a lender's table says where no stage lends ----
    Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
-   takes them back (next, drop); all else asks p->lends, and not whose table it is. */
+   takes them back (next, drop); all else asks p->lender, and not whose table it is. */
 
 static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
     DLPI_UNUSED(p);
@@ -18590,7 +18593,7 @@ static const dlpi_lender_ops dlpi_whole = {
 };
 
 /* What a new pipe has until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
+static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---- ends that several ranks agree on ----
    Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
@@ -20130,7 +20133,7 @@ typedef struct dlpi_chunk_rec {
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
-static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
+static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
 
@@ -20307,8 +20310,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
         if (p->sink)
-            p->sink->ops->sink->data(p, dlpi_split_of(p)->slot, f,
-                                     row * dlpi_row_bytes(&p->batches.at[f]), t);
+            p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
     }
@@ -20332,7 +20334,7 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
@@ -20348,7 +20350,7 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     }
     if (p->sink == NULL) return DLP_OK;
     c->seam.waits = true;
-    return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+    return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
 
 /* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
@@ -20357,7 +20359,7 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     dlpi_split *c = dlpi_split_of(p);
     int rc;
     if (!c->seam.waits) return DLP_OK;
-    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    rc = p->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
     if (rc == DLP_OK) c->seam.waits = false;
     return rc;
 }
@@ -20399,7 +20401,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -20673,11 +20675,11 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
-        p->cell_end = p->sink;
+        p->cell_end = p->sink_stage;
         p->n_cells = p->prefetch;
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->ops->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -20953,10 +20955,10 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st;
-        if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
-        if (st->ops->holder != NULL) p->holder = st;
+        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
+        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
+        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
+        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
         p->source_stage = st;
@@ -21211,7 +21213,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->lender ? p->max_held : p->n_slots;
+    p->n_out = p->lender_stage ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
     p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
@@ -21307,7 +21309,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lender->words.slots, dlpi_line_up(at), p->n_slots,
                   DLPI_LINE);
 }
 
@@ -21319,9 +21321,7 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
 }
 
 /* The sink's buffers: how many, bytes of one, all of them. */
-static uint64_t dlpi_sink_buffers(const dlp_pipe *p) {
-    return p->sink ? p->sink->ops->sink->buffers(p) : 0;
-}
+static uint64_t dlpi_sink_buffers(const dlp_pipe *p) { return p->sink ? p->sink->buffers(p) : 0; }
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
@@ -21330,9 +21330,8 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
 /* What it puts together out of several slots: how many, and bytes of one. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
-    if (p->sink == NULL || p->lender == NULL) return 0;
-    for (uint32_t f = 0; f < p->batches.n; f++)
-        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
+    if (p->sink == NULL || p->lender_stage == NULL) return 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
@@ -21488,9 +21487,8 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
-    dlpi_plan_add(plan,
-                  p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
+    if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
+    dlpi_plan_add(plan, p->lender_stage ? p->lender->words.results : p->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 
@@ -21937,7 +21935,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
-        if (p->lender == NULL)
+        if (p->lender_stage == NULL)
             dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
 }
@@ -22071,8 +22069,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender) {
-        p->lends->drop(p, s);
+    if (p->lender_stage) {
+        p->lender->drop(p, s);
     } else { /* without a call: it is that of each batch */
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
@@ -23185,7 +23183,7 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lends->slot(p, s);
+    uint32_t slot = p->lender->slot(p, s);
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
@@ -27939,7 +27937,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
-        p->lends->state(p, slot, &s);
+        p->lender->state(p, slot, &s);
     dlpi_state_give(&s, out);
     return DLP_OK;
 }
@@ -28028,8 +28026,8 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
     if (p->sink == NULL) return DLP_ERR_ARG;
-    *out = dlpi_transfer_of(p->sink)->d;
-    out->device = &dlpi_transfer_of(p->sink)->device;
+    *out = dlpi_transfer_of(p->sink_stage)->d;
+    out->device = &dlpi_transfer_of(p->sink_stage)->device;
     return DLP_OK;
 }
 

@@ -60,7 +60,7 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
 /* Has unit t given up what the first stage wrote for its rows? */
 static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 && !p->holder->ops->holder->has(p, t);
+    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -225,8 +225,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
-    if (p->holder != NULL) p->holder->ops->holder->recover(w);
+    if (p->keeper != NULL) p->keeper->recover(w);
+    if (p->holder != NULL) p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else

@@ -93,14 +93,14 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
-        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, row);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -115,10 +115,10 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     const dlp_pipe *p = w->p;
     if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    p->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
 
@@ -170,9 +170,9 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
-    const dlpi_stage *holder = w->p->holder;
+    const dlpi_holder_ops *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, row);
+    return holder->written(w, row);
 }
 
 /* Is more to do once the row's callback has returned? */
@@ -187,7 +187,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
@@ -239,7 +239,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
-    if (dlpi_row_held(w)) p->holder->ops->holder->cells(w, t->slot, t->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -405,8 +405,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
-        p->keeper->ops->keeper->ahead(p, t);
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (DLPI_LIKELY(t->untouched && already == 0 && !w->has_special && p->open_end == 0) &&

@@ -7,9 +7,10 @@
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a power of
-   two, for a run of rows each: the row whose last bits are i has the i-th cell of its run's group.
-   No run has more rows than a group has cells (p->run_shift_most). A group's word says whose it is:
+   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
+   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
+   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
+   whose it is:
      0                                  nobody's
      DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
                                         that it is about to claim, or has just claimed
@@ -75,10 +76,12 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
+    return p->holder_stage->self;
+}
 
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -116,7 +119,7 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, group - 1);
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -279,7 +282,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
 static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",

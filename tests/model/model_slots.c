@@ -135,13 +135,13 @@ static void list_waiters(void) {
    behind the other, whatever their groups. */
 static unsigned char *scratch_bytes(uint32_t c) {
     const dlpi_scratch *k = dlpi_scratch_of(pipe_);
-    unsigned char *cells = dlpi_area_at(pipe_, DLPI_AREA_OWN + pipe_->holder->id, 0);
+    unsigned char *cells = dlpi_area_at(pipe_, DLPI_AREA_OWN + pipe_->holder_stage->id, 0);
     return cells + c * k->cell_bytes + k->f[0].offset;
 }
 
 /* One group for a run of two rows. */
 static void scratch_run(void) {
-    dlpi_scratch *k = pipe_->holder->self;
+    dlpi_scratch *k = pipe_->holder_stage->self;
     if (!is.run) return;
     MODEL_CHECK(k->n_groups == 2 && k->shift == 0);
     k->n_groups = 1;
