@@ -80,4 +80,6 @@ typedef struct dlp_dataset {
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
+    const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
+                                         NULL */
 } dlp_dataset;

@@ -33,7 +33,7 @@
    (each rank has producers of its own), and an item that was pushed and then lost with this process
    is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
    that a map gives up, or has when its process dies, has the same item again. For that, where there
-   is such a stage, the first item allocates a copy of the items of all slots. */
+   is such a stage, the plan has a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 

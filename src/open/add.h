@@ -28,8 +28,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
-                  &desc->workers);
+    st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;

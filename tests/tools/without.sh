@@ -26,7 +26,8 @@ make_aside() { # KIND
     printf '#include "%s"\n' dlpipe.h dlpipe_shm.h dlpipe_s3.h >"$dir/calls.c"
     { echo '#define DLPIPE_IMPLEMENTATION'; cat "$dir/calls.c"; } >"$dir/all.c"
     for c in calls all; do
-        ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only "$dir/$c.c" ||
+        ${CC:-cc} -std=c11 -Wall -Wextra -Werror -Wno-misleading-indentation \
+            -fsyntax-only "$dir/$c.c" ||
             fail "the headers without $1 do not compile"
     done
 }
