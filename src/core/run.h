@@ -373,11 +373,11 @@ static void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* The rows of a unit of which some may be done already, or have records. */
-static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already,
+/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
                                dlpi_tally *n) {
     const dlp_pipe *p = w->p;
-    bool simple = t->untouched && p->open_end == 0, ended = false;
+    bool ended = false;
     for (uint32_t r = t->row; r < t->end; r++) {
         int what = DLPI_ROW_DONE;
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
@@ -398,6 +398,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
+    bool simple = t->untouched && p->open_end == 0;
     dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -408,11 +409,10 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (DLPI_LIKELY(t->untouched && already == 0 && !w->has_special && p->open_end == 0) &&
-        !DLPI_DEBUG)
+    if (DLPI_LIKELY(simple && already == 0 && !w->has_special) && !DLPI_DEBUG)
         dlpi_unit_plain(w, t, &n);
     else
-        dlpi_unit_rows_run(w, t, already, &n);
+        dlpi_unit_rows_run(w, t, already, simple, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_bump(&w->block->items, done);
