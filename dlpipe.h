@@ -3950,6 +3950,15 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
    * A part queue wants the number of items in each part before it starts (items, count), also with
      steps_per_epoch: only so are order, state and the worst need of cells known. A program that
      cannot know them has a stream.
+   * Parts whose items are counted, and inputs whose items nobody has counted, share their cells,
+     who loads them and the search for free ones (inputs/cells.h), and not what is loaded next. By
+     the counts each batch of any epoch says which parts it needs: parts are asked for batch by
+     batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
+     batches may come in any order. Without counts a stream can only be read on: whole inputs, each
+     of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
+     each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
+     would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
+     inputs as parts would need counts. A failed part leaves all its rows out, a failed input one.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.
@@ -6403,193 +6412,6 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.place = dlpi_bits_take(at, &bit, c->place_bits);
     x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
-}
-/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
-   said in >>impl-found. */
-
-#define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
-
-typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
-    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
-    bool listed;
-    bool failed; /* the last input is an error of the batch that has its one row */
-} dlpi_found_cell;
-
-typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-} dlpi_found_stream;
-
-typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
-    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
-    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends behind them */
-    bool asks;               /* there are other ranks to be asked */
-} dlpi_agreed;
-
-/* What observers see of it; scheduler. */
-typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
-} dlpi_found_counts;
-
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
-
-typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
-} dlpi_found_row;
-
-struct dlpi_found;
-
-/* What rows are, where they are not the items themselves. Of stream i: */
-typedef struct dlpi_found_rule {
-    void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-} dlpi_found_rule;
-
-typedef struct dlpi_found {
-    dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells, most_run;       /* inputs of a cell */
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
-    dlpi_found_plan plan;
-    dlpi_cursors cursors;
-    uint32_t each;  /* rows of a stream in a batch */
-    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
-    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
-    uint64_t run_until; /* tickets: look again what inputs cost */
-    bool run_known;
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
-    uint64_t epoch;
-    uint64_t tickets, left;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
-    dlpi_found_counts *counts;
-    dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
-    uint8_t pad1[DLPI_LINE];
-    dlpi_agreed agreed;
-} dlpi_found;
-
-/* ---- the lists of the streams ---- */
-
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
-    if (*first == DLPI_FOUND_NONE)
-        *first = c;
-    else
-        q->use[*last].next = c;
-    *last = c;
-}
-
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
-}
-
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
-    x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
-}
-
-/* Items of the first cell of a stream are used: the stream is behind the last of them. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    const dlpi_found_cell *u = &q->use[x->head];
-    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
-    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
-}
-
-/* All streams begin with this epoch, with what they have of it. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
-    q->epoch = epoch;
-    q->begun = true;
-    q->rc = DLP_OK;
-    q->stuck = false;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
-        x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
-        x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
-            x->epoch = epoch;
-            x->next = 0;
-        }
-        if (q->rule) q->rule->begin(q, i);
-    }
-}
-
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
-    if (x->last_known == DLPI_FOUND_NONE)
-        x->head = q->use[c].next;
-    else
-        q->use[x->last_known].next = q->use[c].next;
-    if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
-}
-
-/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
-   after the cell, are asked for again, into other cells. */
-static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    if (k + 1 == u->run) return;
-    u->run = k + 1;
-    while (u->next != DLPI_FOUND_NONE) {
-        uint32_t after = u->next;
-        u->next = q->use[after].next;
-        x->cells--;
-        dlpi_found_unlist(q, after, false);
-    }
-    x->tail = c;
-    x->epoch = u->epoch;
-    x->next = u->ordinal + u->run; /* of a pass: not its end */
 }
 
 /* ---- inputs dealt by their weights ----
@@ -15861,8 +15683,13 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells) {
+/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
+                               uint64_t stride, const char *words) {
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
     return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
@@ -15915,9 +15742,18 @@ static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     }
 }
 
-/* ---- by the scheduler ---- */
+/* ---- by the scheduler: looking ahead ---- */
 
-/* *left: batches that have left the last stage that may send rows back. */
+/* A search for free cells, and what it depends on. */
+typedef struct dlpi_inputs_ahead {
+    uint64_t epoch, batch; /* to be scheduled next */
+    uint64_t left;         /* no batch below it will need its inputs again */
+    uint64_t loads;        /* inputs that were loaded, or have failed */
+    uint64_t tickets;      /* given */
+    bool stuck;            /* no cell was free */
+} dlpi_inputs_ahead;
+
+/* Batches below *left have left the last stage that may send rows back. */
 static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (*left < base) *left = base;                  /* delivered: their slots may be others' */
@@ -15927,8 +15763,31 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     }
 }
 
-/* Is an input that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
-   with it, and, if it is one, with the batch. */
+/* Is it worth while to search? One that found no free cell is not begun again until something has
+   changed on which it depends. */
+static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
+    const dlpi_inputs_ahead last = *a;
+    if (p->schedule.ended) return false;
+    a->epoch = epoch;
+    a->batch = batch;
+    a->loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    dlpi_inputs_leave(p, &a->left);
+    if (last.stuck && memcmp(&last, a, offsetof(dlpi_inputs_ahead, tickets)) == 0) return false;
+    a->stuck = false;
+    return true;
+}
+
+/* The batch in slot s has rows of cell c. Returns its number + 1. */
+static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    return used;
+}
+
+/* ---- by the scheduler: an input can't be loaded ---- */
+
+/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
+   one, with the batch. */
 static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
@@ -15936,6 +15795,13 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
     return true;
+}
+
+/* It is no error: the row that *e names is left out. */
+static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+    e->has_item = 1;
+    dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
 /* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
@@ -15966,6 +15832,14 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
                       .data = dlpi_input_bytes(p, c),
                       .bytes = cell->bytes,
                       .items = cell->items};
+}
+
+/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
+   same input, for no other may be here. */
+static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
+                                       uint64_t position, uint32_t k) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
 /* When an open cell may be tried; 0: now. */
@@ -16268,23 +16142,15 @@ typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     dlp_permutation items;     /* of (part, epoch) asked for last */
 } dlpi_part_use;
 
-typedef struct dlpi_part_place { /* what a search for free cells depends on */
-    uint64_t epoch, batch;       /* to be scheduled next */
-    uint64_t left, loads;
-} dlpi_part_place;
-
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
-    uint64_t *tables;   /* of both orders */
-    dlpi_part_use *use; /* [n_cells] */
-    uint64_t tickets;
+    uint64_t *tables;      /* of both orders */
+    dlpi_part_use *use;    /* [n_cells] */
     uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
-    uint64_t left;         /* no batch below it will need its parts again */
-    bool stuck;            /* no cell was free, when all was at: */
-    dlpi_part_place stuck_at;
+    dlpi_inputs_ahead ahead;
     uint32_t hint[DLPI_PART_HINTS];
 } dlpi_parts;
 
@@ -16447,11 +16313,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
-    dlpi_inputs_layout(p, st, q->n_cells);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                  q->n_cells, 4096);
+    dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
@@ -16488,17 +16350,17 @@ static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, 
     return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; n_cells: none. at: the batch to be scheduled
-   next. */
-static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
+/* A cell whose part no batch needs any more, closed; n_cells: none. */
+static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
+    const dlpi_inputs_ahead *at = &q->ahead;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -16511,7 +16373,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    u->ticket = ++q->tickets;
+    u->ticket = ++q->ahead.tickets;
     dlpi_input_reset(cell, epoch, 1);
     dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
@@ -16522,8 +16384,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
    none is free, or the part is in one since an epoch before, and it is not known yet whether its
    load fails: then this epoch tries again. *fresh counts tickets. */
-static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t part,
-                               uint32_t place, uint32_t *fresh) {
+static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
     if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
@@ -16532,7 +16393,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
         q->use[c].until = q->epoch;
         c = q->n_cells;
     }
-    if (c < q->n_cells || (c = dlpi_part_free_cell(p, at)) == q->n_cells) return c;
+    if (c < q->n_cells || (c = dlpi_part_free_cell(p)) == q->n_cells) return c;
     dlpi_part_issue(p, c, q->epoch, part);
     ++*fresh;
     return c;
@@ -16542,7 +16403,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
    parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
-static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
+static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
     uint32_t count, place = 0;
@@ -16551,7 +16412,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
         dlpi_piece x;
         uint32_t c;
         dlpi_parts_piece(&q->plan, q->epoch, from + r, count - r, &x);
-        if ((c = dlpi_part_want(p, at, x.part, place, fresh)) == q->n_cells) return -1;
+        if ((c = dlpi_part_want(p, x.part, place, fresh)) == q->n_cells) return -1;
         q->use[c].needed = true;
         q->use[c].need_epoch = q->epoch;
         q->use[c].need = q->batch;
@@ -16573,7 +16434,7 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
-    q->stuck = false;
+    q->ahead.stuck = false;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
         uint32_t low = dlpi_input_state(p, c);
@@ -16586,32 +16447,28 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     return dlpi_schedule_seek(p, to);
 }
 
-/* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
-   that has left the epoch wants the next one's first. */
-static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
-    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_generation_seek(cancel) == p->schedule.seek_no &&
-        at.epoch < (cancel & DLPI_EPOCH_MASK)) {
-        at.epoch = cancel & DLPI_EPOCH_MASK;
-        at.batch = 0;
-    }
-    dlpi_inputs_leave(p, &dlpi_parts_of(p)->left);
-    at.left = dlpi_parts_of(p)->left;
-    return at;
+/* Are there free cells to be sought for what the batch to be scheduled next wants, or those after
+   it? A caller that has left the epoch wants the next one's first. */
+static bool dlpi_parts_search(dlp_pipe *p) {
+    const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
+    const uint64_t next = cancel & DLPI_EPOCH_MASK;
+    dlpi_inputs_ahead *ahead = &dlpi_parts_of(p)->ahead;
+    const dlpi_scheduler *f = &p->schedule;
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < next)
+        return dlpi_inputs_search(p, ahead, next, 0);
+    return dlpi_inputs_search(p, ahead, f->epoch, f->in_epoch);
 }
 
 /* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
    scheduled. Returns how many. */
-static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
+static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+    while (q->epoch <= q->ahead.epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
            !dlpi_epoch_held(p, q->epoch)) {
-        int64_t same_batches = dlpi_parts_look(p, at, &fresh);
-        q->stuck = same_batches < 0;
-        if (q->stuck) break;
+        int64_t same_batches = dlpi_parts_look(p, &fresh);
+        q->ahead.stuck = same_batches < 0;
+        if (q->ahead.stuck) break;
         q->batch += (uint64_t)same_batches + 1;
         if (q->batch < p->batches_per_epoch) continue;
         q->batch = 0;
@@ -16620,24 +16477,17 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     return fresh;
 }
 
-/* Ask for the parts that come next. A search that found no free cell is not begun again until
-   something has changed on which it depends. */
+/* Ask for the parts that come next. */
 static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_part_place at;
+    const dlpi_inputs_ahead *at = &q->ahead;
     uint32_t fresh;
-    if (p->schedule.ended) return;
-    at = dlpi_parts_now(p);
-    if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
-        q->epoch = at.epoch;
-        q->batch = at.batch;
+    if (!dlpi_parts_search(p)) return;
+    if (q->epoch < at->epoch || (q->epoch == at->epoch && q->batch < at->batch)) {
+        q->epoch = at->epoch;
+        q->batch = at->batch;
     }
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
-    q->stuck = false;
-    q->stuck_at = at;
-    if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    dlpi_wake_for(p, st, fresh);
+    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_for(p, p->source_stage, fresh);
 }
 
 /* Are all parts there that the present batch needs? */
@@ -16666,7 +16516,6 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_worker *first = &p->workers[p->source_stage->first_worker];
     dlp_error e = cell->error;
     bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
@@ -16678,13 +16527,11 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
-    e.has_item = 1;
     for (uint32_t r = row; r < row + n; r++) {
         e.position = slot->position + r;
         e.index = dlpi_slot_index(p, s)[r];
-        dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+        dlpi_input_left_out(p, &e);
     }
-    dlpi_bump(&first->block->left_out, n); /* the scheduler is its one writer */
 }
 
 /* The rows of the batch in slot s: their indices, and the cells that they come from. */
@@ -16704,8 +16551,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
         n = (uint32_t)x.n;
         dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
-        q->use[c].used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+        q->use[c].used = dlpi_input_use(p, c, s);
         if (dlpi_input_state(p, c) == DLPI_INPUT_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
         r += n;
     }
@@ -16722,15 +16568,12 @@ static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row
     it->part = part;
 }
 
-/* In place of an item that failed: one of the same part, for no other may be here. */
 static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     const dlpi_input *cell = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row]);
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
-    uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     if (k == 0) return dlpi_slot_index(p, s)[row];
-    return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+    return cell->first + dlpi_input_replacement(p, cell, epoch, position, k);
 }
 
 /* ---- a part is loaded ---- */
@@ -16788,6 +16631,186 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .source = &dlpi_parts_source,
 };
 
+/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
+   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
+   said in >>impl-found. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
+#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+
+typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
+    bool listed;
+    bool failed; /* the last input is an error of the batch that has its one row */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known behind `at` */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+} dlpi_found_stream;
+
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends behind them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+} dlpi_found_row;
+
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each;  /* rows of a stream in a batch */
+    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
+    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
+    uint64_t run_until; /* tickets: look again what inputs cost */
+    bool run_known;
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    dlpi_inputs_ahead ahead;
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
+} dlpi_found;
+
+/* ---- the lists of the streams ---- */
+
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->ahead.left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
+}
+
+/* Items of the first cell of a stream are used: the stream is behind the last of them. */
+static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->head];
+    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->ahead.stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+        if (q->rule) q->rule->begin(q, i);
+    }
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = q->use[c].next;
+    else
+        q->use[x->last_known].next = q->use[c].next;
+    if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
+   after the cell, are asked for again, into other cells. */
+static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (k + 1 == u->run) return;
+    u->run = k + 1;
+    while (u->next != DLPI_FOUND_NONE) {
+        uint32_t after = u->next;
+        u->next = q->use[after].next;
+        x->cells--;
+        dlpi_found_unlist(q, after, false);
+    }
+    x->tail = c;
+    x->epoch = u->epoch;
+    x->next = u->ordinal + u->run; /* of a pass: not its end */
+}
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    The source of batches whose items come in inputs of 0..k items, of which only a load tells how
@@ -17002,13 +17025,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
-                  q->n_cells, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
-                  dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
+    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                       q->plan.window ? "part cells, windows" : "part cells");
 }
 
 /* Weights, and who has which inputs by them, are there since the stage was added. */
@@ -17074,10 +17094,8 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
         cell->error = e;
         return 1;
     }
-    e.has_item = 1;
     e.index = cell->index;
-    dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
-    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1);
+    dlpi_input_left_out(p, &e);
     return 0;
 }
 
@@ -17316,7 +17334,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         return c;
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->left) break;
+        if (q->use[c].used > q->ahead.left) break;
         if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
@@ -17340,7 +17358,7 @@ static void dlpi_found_fit_run(dlp_pipe *p) {
     }
     most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
     q->run_known = n > 0;
 }
 
@@ -17360,7 +17378,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     const uint32_t run = dlpi_found_run(q, s, x->next);
     *u = (dlpi_found_cell){.epoch = x->epoch,
                            .ordinal = x->next,
-                           .ticket = ++q->tickets,
+                           .ticket = ++q->ahead.tickets,
                            .run = run,
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
@@ -17396,32 +17414,30 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
 static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     if (q->most_run == 1) return true;
-    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
+    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
-/* Ask for inputs until there is no free cell. A search that found none is not begun again until
-   something has changed on which it depends. */
+/* The present epoch is the one that streams are in. */
+static void dlpi_found_now(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
+}
+
+/* Ask for inputs until there is no free cell. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_found_place at = {p->schedule.epoch, p->schedule.published, 0, 0};
     uint32_t fresh = 0, c, i;
-    if (p->schedule.ended) return;
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    dlpi_inputs_leave(p, &q->left);
-    at.left = q->left;
-    if (!q->begun || q->epoch != at.epoch) dlpi_found_begin(q, at.epoch);
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
+    dlpi_found_now(p);
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    q->stuck_at = at;
     while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
            (c = dlpi_found_free_cell(p)) < q->n_cells) {
         dlpi_found_issue(p, i, c);
         fresh++;
     }
-    q->stuck = true;
-    if (fresh > 0) dlpi_wake_for(p, st, fresh);
+    q->ahead.stuck = true;
+    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -17455,7 +17471,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
     int rc;
-    if (!q->begun || q->epoch != f->epoch) dlpi_found_begin(q, f->epoch);
+    dlpi_found_now(p);
     if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
     *rows = p->global_batch;
     if (q->plan.steps)
@@ -17479,10 +17495,8 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
 /* The batch in slot s has something of cell c. */
 static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
-    if (u->used == used) return;
-    u->used = used;
-    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
+    u->used = dlpi_input_use(p, c, s);
 }
 
 /* Row r of slot s is of the input in cell c that failed. */
@@ -17599,11 +17613,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     dlp_part *part = extra;
     *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
-    if (k > 0) { /* in place of an item that failed: another one of the same input */
-        uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
-        part->item =
-            dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, it->position), k));
-    }
+    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
     it->part = part;
 }
 

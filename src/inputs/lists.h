@@ -2,7 +2,7 @@
 #pragma once
 #include "api/found.h"
 #include "api/parts.h"
-#include "base/platform.h"
+#include "inputs/cells.h"
 #include "order/found.h"
 /* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
    in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
@@ -48,11 +48,6 @@ typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
 } dlpi_found_counts;
 
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
-
 typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item's place: each input of a run has most_items */
 } dlpi_found_row;
@@ -88,7 +83,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    uint64_t tickets, left;
+    dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
@@ -97,8 +92,6 @@ typedef struct dlpi_found {
     dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
     dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
     dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
@@ -119,7 +112,7 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
+    if (loaded && u->used <= q->ahead.left)
         dlpi_found_append(q, &q->free, &q->free_last, c);
     else
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
@@ -147,7 +140,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
-    q->stuck = false;
+    q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
