@@ -2193,7 +2193,7 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
+   Between fetch and the item map after it: fetch reads (by many requests at once, say), the map
    decodes, each with workers and a placement of its own. What was read lies in cells of these
    fields: an item has one from before its fetch until the map is through with it. It is in no
    batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
@@ -2267,10 +2267,10 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
                     are there by then: those of fetch, then those of each join, in their order; a
                     join's own callback sees its dataset's alone. A cache in front of it keeps what
-                    is there by then, one behind it all.
+                    is there by then, one after it all.
      DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
                     the datasets before it item i of its own is item n + i of the pipe. It stands
-                    directly behind fetch or another such join. dlp_mix_sampler gives the order, by
+                    directly after fetch or another such join. dlp_mix_sampler gives the order, by
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
@@ -2432,7 +2432,7 @@ typedef struct dlp_chunk {
     uint32_t worker;    /* worker number */
     int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
     void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
+    void **data;        /* [n_fields] where row 0 of each field goes, the others after it */
     dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
@@ -2448,7 +2448,7 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
 
 /* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
-   the others behind it, in the order of the dataset. The same for the same chunk, as long as the
+   the others after it, in the order of the dataset. The same for the same chunk, as long as the
    pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
    user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
    wait. */
@@ -2827,12 +2827,12 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
    The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
    and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
-   is none. Rows have these fields, of T tokens, zeros behind the last; lengths has the tokens used.
+   is none. Rows have these fields, of T tokens, zeros after the last; lengths has the tokens used.
    Besides two more:
 
      "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
                      end of the last one. A segment is one document's share of the row
-     "position_ids"  int32 [T]: places in the segment, or in the document; zeros behind the last
+     "position_ids"  int32 [T]: places in the segment, or in the document; zeros after the last
 
    Documents are dealt to streams, in the order of >>found, each dataset index being a part:
 
@@ -3781,7 +3781,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
    that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push behind the end get DLP_STOPPED.
+   be short. Producers that push after the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -4224,7 +4224,7 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
+/* The first n numbers, 1 or 2, after key on its line of a small file; key NULL: on the first line.
    Allocates nothing. */
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];
@@ -6288,9 +6288,9 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
 
 /* The permutation of a window of n items of stream s, which begins after that cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
-                              uint64_t s, const dlpi_cursor *behind, uint64_t n) {
+                              uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
-    seed = dlpi_absorb(dlpi_absorb(seed, behind->ordinal), behind->used);
+    seed = dlpi_absorb(dlpi_absorb(seed, after->ordinal), after->used);
     dlp_permutation_init(items, n, seed, epoch);
 }
 
@@ -6470,7 +6470,7 @@ static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dl
     }
 }
 
-/* Each stream's inputs, in their order, one stream behind the other. */
+/* Each stream's inputs, in their order, one stream after the other. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
@@ -8083,7 +8083,7 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell behind the one that it took last, of cells of inputs, */
+    uint32_t input_at;     /* the cell after the one that it took last, of cells of inputs, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
@@ -8243,7 +8243,7 @@ typedef struct dlpi_counter { /* of the user's */
 typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
     dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
     uint32_t n_fields;
-    uint64_t n_added; /* items behind those of fetch, others' */
+    uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
@@ -8268,7 +8268,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
-    uint64_t base;             /* without a gap, and behind that: */
+    uint64_t base;             /* without a gap, and after that: */
     uint8_t at[DLPI_WINDOW_MAX];
 } dlpi_consumed;
 
@@ -8407,7 +8407,7 @@ static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
-/* Put an area behind those that are there. */
+/* Put an area after those that are there. */
 static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
                                  uint64_t count, uint32_t align) {
     dlpi_area *a = &p->areas[id];
@@ -8929,7 +8929,7 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* What began it: behind the words of an item that was one too many. */
+/* What began it: after the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
@@ -9450,7 +9450,7 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
                   p->n_cells, 4096);
     dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9460,7 +9460,7 @@ static void dlpi_cells_layout(dlp_pipe *p) {
    painted, and a byte that is found changed says which callback went past which end of a field, and
    how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
-   once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
+   once, after the batch cells. The row is copied in, its alignment with it, the cell is painted,
    and after the callback the row is copied out. A chunk is a row that fills a cell of its own, and
    stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
    line, and larger cells.
@@ -9510,7 +9510,7 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     return at;
 }
 
-/* What lies before span i, or behind the last. */
+/* What lies before span i, or after the last. */
 static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
@@ -9983,16 +9983,19 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
    delivered, what stands after the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
-    if (!p->d.unordered) return s;
+    const dlpi_bslot *slot;
+    if (!p->d.unordered || !p->epoch_open) return s;
     if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
-    /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
-    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
-        return DLPI_NO_SLOT;
-    if (s != DLPI_NO_SLOT) {
+    slot = s != DLPI_NO_SLOT ? dlpi_slot_at(p, s) : NULL;
+    if (slot && slot->seek_no != p->seek_no) { /* scheduled before the seek: it says nothing */
+        slot = NULL;
+        s = DLPI_NO_SLOT;
+    }
+    if (slot && slot->epoch != p->epoch_now) return DLPI_NO_SLOT; /* the epoch is consumed */
+    if (slot) {
         to->epoch = p->epoch_now;
         to->batch = p->consumed.base;
-        to->position = dlpi_slot_at(p, s)->begins;
+        to->position = slot->begins;
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_window_consumed(p, to->batch + k)) continue;
@@ -10987,7 +10990,7 @@ static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
                            uint32_t mask) {
     uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* after the bits it may be another's */
     uint64_t seen;
     if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
     seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
@@ -11484,7 +11487,7 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS ON ROWS
    timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
-   behind it has the worker whose units these are. */
+   after it has the worker whose units these are. */
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -14273,7 +14276,7 @@ static const dlpi_stage_ops dlpi_guard_ops = {
    A row is never done with its cell still its own, so no cell is lost with its batch.
 
    Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a cell nobody's looks at these bits behind that, and wakes one that is asleep.
+   Whoever makes a cell nobody's looks at these bits after that, and wakes one that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
@@ -14283,7 +14286,7 @@ typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_cells;
     uint8_t pad[DLPI_LINE - 8];
     dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
-    dlpi_claim_word words[1];                   /* [n_cells], and behind them the rows' numbers */
+    dlpi_claim_word words[1];                   /* [n_cells], and after them the rows' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
@@ -15123,8 +15126,16 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of a state. At an epoch's beginning there is none. */
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
+   has none, the position says all. */
+static const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
+    return p->source->state ? p->source->state(p, s, after) : NULL;
+}
+
+/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
+   is none. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
+    if (from == NULL) return;
     to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
     memset(to->sampler, 0, sizeof to->sampler);
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
@@ -15137,20 +15148,21 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
+    dlpi_state_source(to, dlpi_state_own(p, s, 1));
 }
 
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const dlpi_source_state *own = dlpi_state_own(p, s, 1);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
         p->after.position = slot->after;
-        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
+        if (own) p->after.source = *own;
     }
     if (flags & DLP_BATCH_LAST) {
         p->after.epoch = slot->epoch + 1;
@@ -15171,9 +15183,11 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
-    if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
+    if (s != DLPI_NO_SLOT)
+        dlpi_state_source(to, dlpi_state_own(p, s, 0));
+    else if (p->source->state)
+        dlpi_state_source(to, &p->after.source);
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -15226,6 +15240,13 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
+/* What s->params is a hash of, in words. */
+static const char *dlpi_state_params(const dlp_pipe *p) {
+    if (p->lender->params) return p->lender->params;
+    if (p->source->params) return p->source->params;
+    return "params (subset, weights, samples, function_id, datasets mixed)";
+}
+
 /* Is a saved state whole, and of this pipe's order? */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
@@ -15253,13 +15274,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e,
-                                  p->lender->params ? p->lender->params
-                                  : p->source->params
-                                      ? p->source->params
-                                      : "params (subset, weights, samples, function_id, "
-                                        "datasets mixed)",
-                                  s->params, mine.params);
+        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
@@ -15591,7 +15606,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       |                         +-- scheduler: a run goes on behind the one that failed -+
+       |                         +-- scheduler: a run goes on after the one that failed --+
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
@@ -15654,7 +15669,7 @@ typedef struct dlpi_input {
     uint32_t killed_by;
     dlp_error error;  /* of a load that failed */
     uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         after them [most] 32-bit numbers of their items, which who loads writes:
                          in lines of their own, since these go to and fro */
 } dlpi_input;
 
@@ -16643,10 +16658,10 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
     uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
     bool listed;
     bool failed; /* the last input is an error of the batch that has its one row */
 } dlpi_found_cell;
@@ -16655,9 +16670,9 @@ typedef struct dlpi_found_stream {
     uint32_t head, tail, cells; /* its list, and how many are in it */
     uint32_t last_known, known; /* the last that is known, the first that is not */
     uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
+    uint64_t rows;              /* known after `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+    dlpi_cursor at;             /* after the last row given, or where the present window begins,
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
@@ -16666,7 +16681,7 @@ typedef struct dlpi_found_stream {
 typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
     uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
     uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends behind them */
+    bool last;               /* the epoch ends after them */
     bool asks;               /* there are other ranks to be asked */
 } dlpi_agreed;
 
@@ -16696,7 +16711,7 @@ typedef struct dlpi_found_rule {
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
+    uint64_t counts_bytes;            /* of counts, with what a rule has after them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -16755,7 +16770,7 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_unlist(q, c, false);
 }
 
-/* Items of the first cell of a stream are used: the stream is behind the last of them. */
+/* Items of the first cell of a stream are used: the stream is after the last of them. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
@@ -16794,7 +16809,7 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
-/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
+/* Input k of cell c, an error, has the cell's last row: inputs of its run after it, and those
    after the cell, are asked for again, into other cells. */
 static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
     dlpi_found_stream *x = &q->streams[i];
@@ -16821,7 +16836,7 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
 
    Of a stream's cells, in the order of its inputs,
      known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded behind one that is not
+     not known the rest: open, loading, or loaded after one that is not
    An input without items, or whose items are all given, is no longer in the list. Its cell is free
    when all batches that have rows of it have left the last stage that may send rows back.
 
@@ -16836,17 +16851,17 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
-   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
    take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
    input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
-   is an error, the cell ends with it, and what is behind is asked for again.
+   has. Where an input of a run is left out, the run goes on after it, in the same cell; where it
+   is an error, the cell ends with it, and what is after it is asked for again.
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
    given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items behind the beginning of the present window place <= window - 1 are given, and rows for
+   the items after the beginning of the present window place <= window - 1 are given, and rows for
    `look` more are wanted. All windows that these lie in end within the next multiple of `window`
    above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
@@ -16952,7 +16967,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
+/* Of a stream, after the last row given or, with windows, after the beginning of the window that
    this is in: as many rows as must be known at once. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
@@ -17104,7 +17119,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
 static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -17291,7 +17306,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
 }
 
-/* All items of the window are given: the next one begins behind them. */
+/* All items of the window are given: the next one begins after them. */
 static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
@@ -17580,7 +17595,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
 /* What is noted of a batch: it has items of this rank; more follow. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
-/* The rows of the batch in slot s, and the state behind it. */
+/* The rows of the batch in slot s, and the state after it. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t count = dlpi_slot_at(p, s)->count;
@@ -18159,7 +18174,9 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     return DLP_OK;
 }
 
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
+   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
+   change what they call; those run before any sleep, for nobody else does their work. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
     p->awake.wait.rounds = 0;
@@ -18372,7 +18389,7 @@ static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
 }
 
-/* What this rank says: of batch b, the next one, and those behind it. */
+/* What this rank says: of batch b, the next one, and those after it. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
@@ -18681,7 +18698,7 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
     return align;
 }
 
-/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
+/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -18774,7 +18791,7 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   one after the other, each as its lengths and its fields; after them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
@@ -18956,7 +18973,7 @@ typedef struct dlpi_making { /* what expand calls have in common */
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+/* Let expand make items of the input that fetch, where there is one, writes after them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
@@ -19063,7 +19080,7 @@ typedef struct dlpi_fit_stream {
 
 typedef struct dlpi_fit_row { /* known */
     uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor behind;       /* the stream, when it is given */
+    dlpi_cursor after;        /* the stream, when it is given */
 } dlpi_fit_row;
 
 typedef struct
@@ -19086,9 +19103,9 @@ typedef struct dlpi_pack {
     dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
     dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
 } dlpi_pack;
 
@@ -19099,7 +19116,7 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* A piece of the document in cell c, behind what row r of slot s has. */
+/* A piece of the document in cell c, after what row r of slot s has. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -19127,7 +19144,7 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
    not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
    of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
+   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
    `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
 
@@ -19188,7 +19205,7 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* A stream gives its first tokens: the next row begins behind them. */
+/* A stream gives its first tokens: the next row begins after them. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];
@@ -19233,11 +19250,11 @@ static const dlpi_found_rule dlpi_pack_cut = {
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A
    window is laid out only while fewer than R rows are known, those that must be: so memory for
    known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
    is the window's last document, used.
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. A document that
@@ -19407,7 +19424,7 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is behind it. */
+/* Append n rows as they were laid out; each is told where the stream is after it. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
                             uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -19418,8 +19435,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
+        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
     }
 }
 
@@ -19470,7 +19487,7 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* A document that a cursor is behind is given; of others the window tells. */
+/* A document that a cursor stands after is given; of others the window tells. */
 static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
 
 static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
@@ -19499,7 +19516,7 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
         dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
     }
-    k->x.found.streams[i].at = from->behind;
+    k->x.found.streams[i].at = from->after;
     dlpi_fit_drop(k, i);
     dlpi_pack_count(p, row);
 }
@@ -19732,7 +19749,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
                    (size_t)bytes);
             to += bytes;
         }
-        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
     }
     dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
@@ -20087,7 +20104,7 @@ static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
 }
 
-/* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
+/* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
@@ -20985,7 +21002,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
-/* Items of other datasets, behind those of fetch. The plan may have been made before. */
+/* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset.n_items -= p->datasets.n_added;
@@ -21013,7 +21030,9 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
-/* Everything that follows from the descs; p->err tells what does not fit. */
+/* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
+   above it: roles follow from the chain, counts of items from what stages add, slots from the rows
+   of a batch, workers and fields from both; only then can a kind check its desc against others'. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
@@ -21186,7 +21205,7 @@ static void dlpi_layout_cells(dlp_pipe *p) {
                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
-/* Each concern puts its areas into the region, one behind the other. */
+/* Each concern puts its areas into the region, one after the other. */
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);
@@ -24647,7 +24666,7 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Tokens behind a header that says nothing. */
+/* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -24678,7 +24697,7 @@ static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
     s->items = windows / t->info.windows;
     s->left_out = s->tokens;
-    if (s->items > 0) /* behind the last window; tokens between windows do not count */
+    if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
@@ -24903,7 +24922,7 @@ static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
 enum {
     DLPI_LOOK_BLOCK = 64,
     DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; behind these the caches go on by themselves */
+    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
 };
 
 typedef struct dlpi_look {
@@ -25037,7 +25056,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place behind it. (Where eot is a document's
+/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
    first token, tokens begin with the row's second: so that is the token's own place.) */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {
@@ -26095,7 +26114,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
    U4     users           see >>impl-mapped
 
-   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
    the item that it had. So where there is such a stage the last items are kept, by the number of
    their row, as many as slots have rows: older ones are past all that asks again. They lie in the
    fetch stage's own area of the region. */
@@ -26386,7 +26405,7 @@ static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
 }
 
 /* Of the lane in turn, if it is full, all but the last `keep` items are left out; the end of a
-   stream is not, nor what lies behind it. */
+   stream is not, nor what lies after it. */
 static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
     if (stock > s->capacity) return DLP_ERR_CORRUPT;
@@ -27380,7 +27399,7 @@ DLPDEF const char *dlp_link_name(int kind) {
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-/* What is behind the n bytes that were written. */
+/* What is after the n bytes that were written. */
 static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
     bool room = (size_t)n < size;
     *left = room ? size - (size_t)n : 0;

@@ -2,7 +2,7 @@
 #include "base/system.h"
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, behind key on its line of a small file; key NULL: on the first line.
+/* The first n numbers, 1 or 2, after key on its line of a small file; key NULL: on the first line.
    Allocates nothing. */
 static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
     char text[4096];

@@ -21,7 +21,7 @@
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       |                         +-- scheduler: a run goes on behind the one that failed -+
+       |                         +-- scheduler: a run goes on after the one that failed --+
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
@@ -84,7 +84,7 @@ typedef struct dlpi_input {
     uint32_t killed_by;
     dlp_error error;  /* of a load that failed */
     uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         after them [most] 32-bit numbers of their items, which who loads writes:
                          in lines of their own, since these go to and fro */
 } dlpi_input;
 

@@ -13,7 +13,7 @@
 
    Of a stream's cells, in the order of its inputs,
      known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded behind one that is not
+     not known the rest: open, loading, or loaded after one that is not
    An input without items, or whose items are all given, is no longer in the list. Its cell is free
    when all batches that have rows of it have left the last stage that may send rows back.
 
@@ -28,17 +28,17 @@
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
-   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
    take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
    input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
-   is an error, the cell ends with it, and what is behind is asked for again.
+   has. Where an input of a run is left out, the run goes on after it, in the same cell; where it
+   is an error, the cell ends with it, and what is after it is asked for again.
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
    given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items behind the beginning of the present window place <= window - 1 are given, and rows for
+   the items after the beginning of the present window place <= window - 1 are given, and rows for
    `look` more are wanted. All windows that these lie in end within the next multiple of `window`
    above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
@@ -144,7 +144,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
+/* Of a stream, after the last row given or, with windows, after the beginning of the window that
    this is in: as many rows as must be known at once. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
@@ -296,7 +296,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
 static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -483,7 +483,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
 }
 
-/* All items of the window are given: the next one begins behind them. */
+/* All items of the window are given: the next one begins after them. */
 static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
@@ -772,7 +772,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
 /* What is noted of a batch: it has items of this rank; more follow. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
-/* The rows of the batch in slot s, and the state behind it. */
+/* The rows of the batch in slot s, and the state after it. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t count = dlpi_slot_at(p, s)->count;

@@ -122,7 +122,7 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Tokens behind a header that says nothing. */
+/* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -153,7 +153,7 @@ static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
     s->items = windows / t->info.windows;
     s->left_out = s->tokens;
-    if (s->items > 0) /* behind the last window; tokens between windows do not count */
+    if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
@@ -378,7 +378,7 @@ static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
 enum {
     DLPI_LOOK_BLOCK = 64,
     DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; behind these the caches go on by themselves */
+    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
 };
 
 typedef struct dlpi_look {
@@ -512,7 +512,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place behind it. (Where eot is a document's
+/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
    first token, tokens begin with the row's second: so that is the token's own place.) */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {

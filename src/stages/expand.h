@@ -5,7 +5,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   one after the other, each as its lengths and its fields; after them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
@@ -187,7 +187,7 @@ typedef struct dlpi_making { /* what expand calls have in common */
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+/* Let expand make items of the input that fetch, where there is one, writes after them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;

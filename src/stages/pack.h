@@ -188,7 +188,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
                    (size_t)bytes);
             to += bytes;
         }
-        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
     }
     dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;

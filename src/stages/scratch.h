@@ -34,7 +34,7 @@
    A row is never done with its cell still its own, so no cell is lost with its batch.
 
    Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a cell nobody's looks at these bits behind that, and wakes one that is asleep.
+   Whoever makes a cell nobody's looks at these bits after that, and wakes one that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
@@ -44,7 +44,7 @@ typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_cells;
     uint8_t pad[DLPI_LINE - 8];
     dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
-    dlpi_claim_word words[1];                   /* [n_cells], and behind them the rows' numbers */
+    dlpi_claim_word words[1];                   /* [n_cells], and after them the rows' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
