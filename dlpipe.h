@@ -3936,9 +3936,9 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
-   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
-     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
-     than waiting may (0.1 % of a core).
+   * Sleeping workers check for lost wake-ups: of each 32 the first asleep, after 100 ms and then
+     ever less often, down to each 0.8 s; the others, which rely on it, every 3 s. Idle threads that
+     all checked ten times a second would cost more than waiting may (0.1 % of a core).
    * Workers with items in flight look for new batches every ms, also while they wait for what is
      out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
@@ -3996,6 +3996,7 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -4224,26 +4225,52 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, after key on its line of a small file; key NULL: on the first line.
-   Allocates nothing. */
-static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
-    char text[4096];
-    size_t skip = key ? strlen(key) : 0, len = 0;
-    uint64_t number[2];
-    const char *line = text;
+/* The beginning of a file, as text. */
+static bool dlpi_read_text(const char *path, char *text, size_t size) {
+    size_t len = 0;
     ssize_t got;
     int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return false;
-    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
+    while ((got = read(fd, text + len, size - 1 - len)) > 0) len += (size_t)got;
     close(fd);
     text[len] = 0;
-    while (skip > 0 && strncmp(line, key, skip) != 0) {
-        if ((line = strchr(line, '\n')) == NULL) return false;
-        line++;
+    return true;
+}
+
+/* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
+   of stack: each thread would have them for good. */
+static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
+    uint64_t number[2];
+    for (int i = 0; i < n; i++) {
+        char *end;
+        number[i] = strtoull(text, &end, 10);
+        if (end == text) return false;
+        text = end;
     }
-    if (sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]) < n) return false;
     memcpy(to, number, (size_t)n * sizeof *to);
     return true;
+}
+
+/* The first n numbers, 1 or 2, of a file that begins with them. */
+static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
+    char text[64];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
+}
+
+/* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
+static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
+    size_t skip = key ? strlen(key) : 0;
+    while (skip > 0 && strncmp(text, key, skip) != 0) {
+        if ((text = strchr(text, '\n')) == NULL) return false;
+        text++;
+    }
+    return dlpi_numbers_in(text + skip, to, n);
+}
+
+/* The same of a small file. Allocates nothing. */
+static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
+    char text[4096];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);
 }
 
 static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */
@@ -7898,8 +7925,13 @@ typedef struct dlpi_beside_ops {
 /* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback. */
 typedef struct dlpi_reader {
+    uint32_t writers;    /* threads, of whatever process, that write what is read, as a rule */
     const char *words;   /* the plan's line of rows that a later stage may ask for again: */
     uint64_t kept_bytes; /* of each, as many as slots have rows */
+    dlp_item_fn fetch;   /* the callback. Where no other one is in its place, rows that nobody has
+                            had come by: */
+    uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
+                            rows of t; how many. From there on the callback has them */
 } dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -8100,11 +8132,11 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
-    dlpi_cpu cpu; /* of its own thread */
+    uint32_t looks; /* sleeps of this wait that nobody ended */
+    dlpi_cpu cpu;   /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
-    dlpi_parked parked_own[DLPI_PARK];
     void *state;
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
@@ -8116,18 +8148,22 @@ typedef struct dlpi_worker {
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
+    uint64_t cursor;               /* of a stage in order: the next batch */
+    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch;
+    dlpi_order order;
+    pthread_t thread;
+    int started, joined; /* joined -1: inline, has begun */
+    int process;         /* 1: runs in a process of its own */
+    void *extra;         /* [source->row_bytes] of the row in its callback */
+    /* What many workers never write lies together: its pages are not theirs, as threads and, each
+       for itself, as processes. */
+    uint64_t near[64];
+    dlpi_parked parked_own[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor; /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch, near[64];
-    dlpi_order order;
-    pthread_t thread;
-    int started, joined;    /* joined -1: inline, has begun */
-    int process;            /* 1: runs in a process of its own */
-    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -8248,6 +8284,8 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
     int spin_rounds, yield_rounds;
+    int threads;       /* of the pipe: its workers, and the consumer */
+    bool only_yields;  /* who waits awake never spins */
     uint64_t awake_ns; /* how long to wait awake */
 } dlpi_wait_rule;
 
@@ -8684,10 +8722,12 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
-   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, or there is no core for each
-   of those, all wait as dlpi_wait_rule_set says; but not at all where the other one is known to be
-   on this core.
+   very core, yield. Yields to third parties would cost a time slice. But where others feed the
+   pipe, and have not a core each, the third party is one of those: it gives the core back when the
+   pipe has no room for more, many batches later, and a spin would only keep it from that
+   (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
+   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but not
+   at all where the other one is known to be on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -8801,7 +8841,7 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     bool yields = i >= p->wait.spin_rounds;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
-        yields = k->same_core;
+        yields = k->same_core || p->wait.only_yields;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
     } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
@@ -11210,7 +11250,7 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     }
     if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
     cpu->noted_ns = now;
-    if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
+    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
     dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
     cpu->waited_ns = sched[1];
 }
@@ -12335,10 +12375,11 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
-/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
-static uint64_t dlpi_worker_due(dlpi_worker *w) {
-    return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
+/* ns until a worker has to look for itself, whoever wakes it; at most so many. */
+static uint64_t dlpi_due_within(dlpi_worker *w, uint64_t most) {
+    return w->st->ops->due != NULL ? w->st->ops->due(w, most) : most;
 }
+static uint64_t dlpi_worker_due(dlpi_worker *w) { return dlpi_due_within(w, DLPI_SLEEP_NS); }
 
 static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
@@ -12366,15 +12407,24 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
     if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
+/* How long one sleeps that nothing is to come back to. The first of those asleep looks for a
+   wake-up that was lost after DLPI_SLEEP_NS, then twice, four times and eight times that. The
+   others rely on it for thirty times as long: many that each look would cost more than idleness
+   may. ns: as due. */
+static uint64_t dlpi_worker_patience(dlpi_worker *w, uint64_t ns, bool others) {
+    if (others) return ns * 30;
+    if (ns < DLPI_SLEEP_NS || w->looks == 0) return ns;
+    return dlpi_due_within(w, DLPI_SLEEP_NS << (w->looks < 3 ? w->looks : 3));
+}
+
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
    batch that is published before that look is found by it; whoever publishes one after it sees the
    bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
    the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
    take work now. So it is cleared before work that the last look found; a wake-up that came in
    between was for other work, and is passed on; and one without room for work sets none. Should a
-   wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for thirty times as long: many that each look would cost
-   more than idleness may. */
+   wake-up be lost all the same (its sender died), one looks for all that sleep: see
+   dlpi_worker_patience. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -12388,11 +12438,11 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 30;
+    if (!dlpi_owes(w)) ns = dlpi_worker_patience(w, ns, (asleep & (bit - 1u)) != 0);
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
+            w->looks += dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared) != 0;
     }
     woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
@@ -12464,6 +12514,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
+    w->looks = 0;
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
@@ -12513,11 +12564,23 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
+/* "fetch-12", without what printf would touch: each page of it is a fault of each process. */
+static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
+    char digits[12];
+    int n = 0, k = 0, id = w->id;
+    for (; n < 11 && w->st->name[n] != 0; n++) name[n] = w->st->name[n];
+    name[n++] = '-';
+    do digits[k++] = (char)('0' + id % 10);
+    while ((id /= 10) > 0);
+    while (k > 0 && n < 15) name[n++] = digits[--k];
+    name[n] = 0;
+}
+
 static void dlpi_thread_dress(const dlpi_worker *w) {
     char name[16];
     const dlpi_stage *st = w->st;
-    snprintf(name, sizeof name, "%.11s-%d", st->name, w->id);
-    pthread_setname_np(pthread_self(), name);
+    dlpi_thread_name(w, name);
+    prctl(PR_SET_NAME, name);
     if (st->w.n_affinity > 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -13591,18 +13654,70 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
                   DLPI_LINE);
 }
 
+/* May rows of this unit be read on at once: is nothing asked of a single one? */
+static bool dlpi_fetch_reads(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_reader *r = w->st->dataset.reader;
+    return t->untouched && !DLPI_DEBUG && w->st->item == r->fetch && !dlpi_row_has_special(w);
+}
+
+/* The rows of a claimed unit: what is read on at once, and what is left by the callback. That one
+   is not to blame for the first, if we die (X2). */
+static void dlpi_fetch_read_run(dlpi_worker *w, const dlpi_unit *t) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
+    dlpi_unit rest = *t;
+    uint32_t n;
+    if (!dlpi_fetch_reads(w, t)) {
+        dlpi_rows_run(w, t);
+        return;
+    }
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (w->started) dlpi_unit_ahead(w, t);
+    dlpi_unit_indices(w, t);
+    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(w->p, t->slot)[t->row]); /* for observers */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
+    n = w->st->dataset.reader->read(w->st->user, w, t);
+    rest.row += n;
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, slot->epoch, n);
+    if (n > 0) dlpi_complete(w, t, dlpi_unit_mask(t->row, rest.row));
+    if (rest.row < rest.end) dlpi_rows_run(w, &rest);
+}
+
+static bool dlpi_fetch_read_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_rows_find(w, &t)) return moved;
+    dlpi_fetch_read_run(w, &t);
+    return true;
+}
+
+/* Who writes what is read wants a core, too. */
+static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
+    p->wait.only_yields =
+        st->dataset.reader->writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+    dlpi_fetch_live(p, st);
+}
+
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .check = dlpi_fetch_chain, .foretold = dlpi_fetch_foretold, \
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 
-static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS,
-                                                   .layout = dlpi_fetch_kept};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
+                                              DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {
+    DLPI_OPS_OF_FETCH,          .live = dlpi_fetch_read_live, .unit = DLPI_UNIT_ROWS,
+    .layout = dlpi_fetch_kept,  .step = dlpi_fetch_read_step, .find = dlpi_rows_find,
+    .run = dlpi_fetch_read_run, .full = dlpi_rows_full,       .owes = dlpi_rows_owes,
+    .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
+                                                   .self_bytes = sizeof(dlpi_fetch),
+                                                   DLPI_OPS_OF_IN_FLIGHT};
 
 /* Of a dataset with a reader, as that was wired: it says nothing of a length. */
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
@@ -20862,6 +20977,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     }
     if (p->sampler->sampler.threaded) peers++;
     p->all_inline = peers == 1;
+    p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
@@ -20896,9 +21012,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
         const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (dlpi_in_processes(st)) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
+            if (dlpi_in_processes(st)) continue; /* they are there */
+            if (st->w.num_workers > 0) {
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
                 rc = dlpi_thread_start(p, w, dlpi_thread_worker);
@@ -21312,16 +21427,30 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
 
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+/* Bytes of the cgroup's cache of files. */
+static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    char path[600], text[4096];
+    uint64_t sum = 0, bytes;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    if (!dlpi_read_text(path, text, sizeof text)) return 0;
+    for (int i = 0; i < 2; i++) /* version 2 has no other totals */
+        if (dlpi_numbers_behind(text, given[i] + (v1 ? 0 : 6), &bytes, 1))
+            sum = dlpi_sum(sum, bytes);
+    return sum;
+}
+
+/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
+   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
+   the rest of a start. */
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
-    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
-    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
-        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
-    }
+    uint64_t used, files;
+    if (max > INT64_MAX / 2) return UINT64_MAX; /* version 1 has a large number for none */
+    used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
+    if (used == UINT64_MAX) return UINT64_MAX;
+    files = dlpi_cgroup_files(dir, v1);
+    used = files < used ? used - files : 0;
     return used > max ? 0 : max - used;
 }
 
@@ -21604,6 +21733,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
+    /* now: after the forks the caller, too, would have a copy of each */
+    w->started = w->joined = w->process = dlpi_in_processes(st);
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
@@ -26311,12 +26442,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
 }
 
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
-   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
- */
+   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
+   each, those two make way, but do not sleep. */
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
-    if (producers > 1 || *yields == 0) return;
+    if (*yields == 0) return;
     *spin_ns = 0;
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
@@ -26361,7 +26491,6 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
     s->writers = desc->writers ? desc->writers : 1;
-    s->reader = (dlpi_reader){"pushed items that may be asked for again", at.record};
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -26430,26 +26559,42 @@ static bool dlpi_push_ended(dlp_push *s) {
     return s->n_ended >= s->writers;
 }
 
+/* Wait until a lane may have something. */
+static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
+    uint64_t began = dlpi_now_ns(), now;
+    dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    now = dlpi_now_ns();
+    dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+    dlpi_clock_waited(w, began, now);
+}
+
+/* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
+   DLP_ERR_CORRUPT. */
+static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
+                              uint32_t *producer) {
+    const void *at = NULL;
+    int64_t rc, got = dlp_mpsc_peek(&s->rx, n, &at, producer);
+    if (got > 0 && s->was.full == DLP_PUSH_NEWEST) {
+        if ((rc = dlpi_push_newest(s, *producer)) < 0) return rc;
+        got = dlp_mpsc_peek(&s->rx, n, &at, producer);
+    }
+    *records = at;
+    return got > 0 && at == NULL ? 0 : got;
+}
+
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
-        const void *at = NULL;
         uint64_t mark;
-        int64_t n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
-        if (n > 0 && s->was.full == DLP_PUSH_NEWEST) {
-            n = dlpi_push_newest(s, *producer);
-            if (n == 0) n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
-        }
+        int64_t n = dlpi_push_peek(s, 1, item, producer);
         if (n < 0) {
             s->damaged = it->index + 1;
             return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
         }
-        if (n > 0 && at != NULL) {
-            memcpy(&mark, at, 8);
-            *item = at;
+        if (n > 0) {
+            memcpy(&mark, *item, 8);
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
@@ -26459,11 +26604,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
-        began = dlpi_now_ns();
-        dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        now = dlpi_now_ns();
-        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
-        dlpi_clock_waited(it->call->w, began, now);
+        dlpi_push_wait(s, it->call->w);
     }
 }
 
@@ -26534,6 +26675,74 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
+/* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
+   for again, nor near an end or damage; these the callback has ---- */
+
+/* A field of n items of a lane, into rows one behind the other. */
+static void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record, uint64_t bytes,
+                                 uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        if (bytes == 8)
+            memcpy(to + i * 8, from + i * record, 8);
+        else
+            memcpy(to + i * bytes, from + i * record, (size_t)bytes);
+    }
+}
+
+/* Items of a lane, into rows from `row` on; n: how many. */
+static void dlpi_push_copy_rows(dlp_push *s, const dlpi_worker *w, uint32_t slot, uint32_t row,
+                                const uint8_t *from, uint64_t n) {
+    const dlp_pipe *p = w->p;
+    const uint64_t *index = &dlpi_slot_index(p, slot)[row];
+    for (uint32_t f = 0; f < s->at.n; f++)
+        dlpi_push_copy_field(w->cell[f] + row * s->at.bytes[f], from + s->at.offset[f],
+                             s->at.record, s->at.bytes[f], n);
+    for (uint64_t i = 0; s->kept != NULL && i < n; i++) {
+        uint8_t *kept = dlpi_push_kept(s, index[i]);
+        memcpy(kept, from + i * s->at.record, (size_t)s->at.record);
+        memcpy(kept, &index[i], 8);
+    }
+    s->given = index[n - 1] + 1;
+}
+
+/* The items that are there for rows of t from `row` on, as many as one lane has. Returns how many;
+   0: there are none; negative: what comes next is none, or is damaged. */
+static int64_t dlpi_push_burst(dlp_push *s, dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const uint8_t *from = NULL;
+    uint32_t producer = 0;
+    int64_t n = dlpi_push_peek(s, t->end - row, &from, &producer), items = 0;
+    uint64_t mark;
+    if (n <= 0) return n;
+    for (; items < n; items++) {
+        memcpy(&mark, from + (uint64_t)items * s->at.record, 8);
+        if (mark != DLPI_PUSH_ITEM) break;
+    }
+    if (items == 0) return DLP_ERR_STATE;
+    dlpi_push_copy_rows(s, w, t->slot, row, from, (uint64_t)items);
+    dlp_mpsc_release(&s->rx, (uint64_t)items);
+    DLPI_STORE_RLX(&s->items[producer], s->items[producer] + (uint64_t)items); /* statistics */
+    return items;
+}
+
+static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
+    dlp_push *s = user;
+    const uint64_t first = dlpi_slot_index(w->p, t->slot)[t->row];
+    uint32_t row = t->row;
+    if (DLPI_LOAD_RLX(&s->begun) == 0 || s->over || s->damaged > 0 || first < s->given ||
+        dlpi_slot_at(w->p, t->slot)->epoch > 0)
+        return 0;
+    dlpi_item_at(w, t);
+    while (row < t->end && !dlpi_generation_cancelled(w->p->ctl, w->generation)) {
+        uint32_t over =
+            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        int64_t n = dlpi_push_burst(s, w, t, row);
+        if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
+        row += (uint32_t)n;
+        if (n == 0) dlpi_push_wait(s, w);
+    }
+    return row - t->row;
+}
+
 /* A worker begins: another pipe's, perhaps. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
@@ -26549,6 +26758,8 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
+    s->reader = (dlpi_reader){s->writers, "pushed items that may be asked for again", s->at.record,
+                              dlpi_push_fetch, dlpi_push_read};
     dataset->n_items = 0;
     dataset->fields = s->fields;
     dataset->n_fields = s->at.n;
@@ -26742,8 +26953,8 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
-/* Have a record; what is begun is had again. */
-static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+/* Have a record, waiting for room; what is begun is had again. */
+__attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
     bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
@@ -26768,18 +26979,31 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     return DLP_OK;
 }
 
+/* The same; where room is known, without more ado. */
+DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    if (DLPI_LIKELY(u->record == NULL && tx->tail - tx->head_seen < tx->capacity))
+        return dlp_mpsc_reserve(&u->tx, 1, &u->record) == 1 ? DLP_OK : DLP_ERR_CORRUPT;
+    return dlpi_pusher_wait(u, timeout_ms);
+}
+
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     memcpy(u->record, &mark, 8);
     u->record = NULL;
     return dlp_mpsc_commit(&u->tx, 1);
 }
 
+/* Begin an item: u->record. */
+DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
+    if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
+    if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
+    return dlpi_pusher_reserve(u, timeout_ms);
+}
+
 DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
-    int rc;
-    if (u == NULL || data == NULL) return DLP_ERR_ARG;
-    if (u->ended) return DLP_ERR_STATE;
-    if (DLPI_LOAD_RLX(&u->head->over)) return DLP_STOPPED; /* PU2: a hint */
-    if ((rc = dlpi_pusher_reserve(u, timeout_ms)) != DLP_OK) return rc;
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (rc != DLP_OK) return rc;
     for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
     return DLP_OK;
 }
@@ -26790,10 +27014,15 @@ DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
 }
 
 DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
-    void *to[DLP_MAX_FIELDS];
-    int rc = data == NULL ? DLP_ERR_ARG : dlp_pusher_begin(u, to, timeout_ms);
-    if (rc != DLP_OK) return rc;
-    for (uint32_t f = 0; f < u->at.n; f++) memcpy(to[f], data[f], (size_t)u->at.bytes[f]);
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) {
+        uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
+        if (u->at.bytes[f] == 8)
+            memcpy(to, data[f], 8);
+        else
+            memcpy(to, data[f], (size_t)u->at.bytes[f]);
+    }
     return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
 }
 

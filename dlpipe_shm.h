@@ -1283,9 +1283,9 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
-    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
+    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: behind procs */
     pid_t spare;           /* a process that waits to replace a worker; 0: none */
-    int task;              /* pipe: says to it which */
+    int task;              /* socket: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
     uint64_t restart_ns;   /* the last turn that was given */
     /* subscribers: the scheduler's books */
@@ -1304,7 +1304,8 @@ static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
 }
 
 static void dlpi_fd_close(int *fd) {
-    if (*fd >= 0) close(*fd);
+    if (*fd < 0) return; /* and not written: in a worker the page would have to be copied */
+    close(*fd);
     *fd = -1;
 }
 
@@ -1312,14 +1313,23 @@ static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *m
     return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
+static size_t dlpi_procs_bytes(const dlpi_shm_state *s) {
+    size_t n = (size_t)s->n_procs;
+    return n * sizeof *s->procs + (n + 3) * sizeof *s->fds;
+}
+
+/* The records are in memory that is shared, though the supervisor alone uses it: private pages that
+   it writes between two forks would be copied, and each worker would keep one of its own. */
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
     int n = 0;
+    void *at;
     s->n_procs = p->n_procs;
-    s->procs = calloc((size_t)p->n_procs, sizeof *s->procs);
-    s->fds = calloc((size_t)p->n_procs + 3, sizeof *s->fds);
-    if (s->procs == NULL || s->fds == NULL)
-        return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of the processes' records failed");
+    at = mmap(NULL, dlpi_procs_bytes(s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "mmap of the processes' records failed");
+    s->procs = at;
+    s->fds = (struct pollfd *)(void *)(s->procs + s->n_procs);
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
@@ -1353,12 +1363,10 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
     if (w->st->w.worker_init || w->st->in_flight > 0) dlpi_slice(0);
-    signal(SIGPIPE, SIG_DFL); /* as a new program has it */
-    p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     began = dlpi_worker_begin(w);
-    if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
+    if (began == DLP_OK && !dlpi_stopped(p) && !w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */
     while (began == DLP_OK && !dlpi_stopped(p))
         if (!w->st->ops->step(w)) dlpi_worker_wait(w);
@@ -1419,7 +1427,9 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     pid_t me = getpid(), pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the supervisor */
-        if (getppid() != me) _exit(1);    /* it died before we asked */
+        /* it died before we asked; by a call that is bound already: else each of them looks for
+           getppid in the C library, for ten page faults */
+        if (syscall(SYS_getppid) != me) _exit(1);
         dlpi_fd_close(&s->task);
         if (k < s->n_procs) dlpi_process_worker(p, s->procs[k].w);
         dlpi_process_spare(p, task);
@@ -1439,7 +1449,7 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     pid_t pid = s->spare;
     ssize_t n;
     if (pid == 0) return 0;
-    n = write(s->task, &k, sizeof k); /* SIGPIPE is ignored: it is dead then, and seen to be */
+    n = send(s->task, &k, sizeof k, MSG_NOSIGNAL); /* fails: it is dead, and will be seen to be */
     DLPI_UNUSED(n);
     dlpi_fd_close(&s->task);
     s->fds[k + 2].fd = s->fds[s->n_procs + 2].fd;
@@ -1448,12 +1458,17 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
+/* The first one waits until the workers are likely to have begun: it would take their cores. */
+#define DLPI_SPARE_NS UINT64_C(20000000)
+
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    int task[2];
+    int task[2], rc;
     pid_t pid;
     if (s->spare != 0 || dlpi_stopped(p) || dlpi_now_ns() < s->spare_due_ns) return;
-    if (dlpi_pair_above(pipe2(task, O_CLOEXEC), task) != 0) return;
+    /* a socket, as nudge is */
+    rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, task);
+    if (dlpi_pair_above(rc, task) != 0) return;
     s->task = task[1];
     pid = dlpi_proc_fork(p, s->n_procs, task[0]);
     close(task[0]);
@@ -1774,7 +1789,9 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
-    signal(SIGPIPE, SIG_IGN); /* the spare's */
+    s->spare_due_ns = dlpi_now_ns() + DLPI_SPARE_NS;
+    p->in_worker = 1; /* of its children: this process runs no callback */
+    sched_yield();    /* bound here, once: else each worker has a page of its own to note it in */
     errnum = dlpi_procs_begin(p, true);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_sleepers_wake_all(&p->ctl->processes_word);
@@ -2916,8 +2933,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
         dlpi_fd_close(&s->nudge[i]);
         dlpi_fd_close(&s->alive[i]);
     }
-    free(s->procs);
-    free(s->fds);
+    if (s->procs != NULL) munmap(s->procs, dlpi_procs_bytes(s));
     free(s);
     p->shm = NULL;
 }

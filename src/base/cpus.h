@@ -2,26 +2,52 @@
 #include "base/system.h"
 /* ---- what cgroups and /proc say ---- */
 
-/* The first n numbers, 1 or 2, after key on its line of a small file; key NULL: on the first line.
-   Allocates nothing. */
-static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
-    char text[4096];
-    size_t skip = key ? strlen(key) : 0, len = 0;
-    uint64_t number[2];
-    const char *line = text;
+/* The beginning of a file, as text. */
+static bool dlpi_read_text(const char *path, char *text, size_t size) {
+    size_t len = 0;
     ssize_t got;
     int fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC));
     if (fd < 0) return false;
-    while ((got = read(fd, text + len, sizeof text - 1 - len)) > 0) len += (size_t)got;
+    while ((got = read(fd, text + len, size - 1 - len)) > 0) len += (size_t)got;
     close(fd);
     text[len] = 0;
-    while (skip > 0 && strncmp(line, key, skip) != 0) {
-        if ((line = strchr(line, '\n')) == NULL) return false;
-        line++;
+    return true;
+}
+
+/* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
+   of stack: each thread would have them for good. */
+static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
+    uint64_t number[2];
+    for (int i = 0; i < n; i++) {
+        char *end;
+        number[i] = strtoull(text, &end, 10);
+        if (end == text) return false;
+        text = end;
     }
-    if (sscanf(line + skip, "%" SCNu64 " %" SCNu64, &number[0], &number[1]) < n) return false;
     memcpy(to, number, (size_t)n * sizeof *to);
     return true;
+}
+
+/* The first n numbers, 1 or 2, of a file that begins with them. */
+static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
+    char text[64];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
+}
+
+/* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
+static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
+    size_t skip = key ? strlen(key) : 0;
+    while (skip > 0 && strncmp(text, key, skip) != 0) {
+        if ((text = strchr(text, '\n')) == NULL) return false;
+        text++;
+    }
+    return dlpi_numbers_in(text + skip, to, n);
+}
+
+/* The same of a small file. Allocates nothing. */
+static bool dlpi_read_numbers(const char *path, const char *key, uint64_t *to, int n) {
+    char text[4096];
+    return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_behind(text, key, to, n);
 }
 
 static uint64_t dlpi_read_number(const char *path, const char *key) { /* UINT64_MAX: not there */

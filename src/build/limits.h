@@ -3,16 +3,30 @@
 #include "core/check.h"
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+/* Bytes of the cgroup's cache of files. */
+static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    char path[600], text[4096];
+    uint64_t sum = 0, bytes;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    if (!dlpi_read_text(path, text, sizeof text)) return 0;
+    for (int i = 0; i < 2; i++) /* version 2 has no other totals */
+        if (dlpi_numbers_behind(text, given[i] + (v1 ? 0 : 6), &bytes, 1))
+            sum = dlpi_sum(sum, bytes);
+    return sum;
+}
+
+/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
+   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
+   the rest of a start. */
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
-    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
-    if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
-        if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
-    }
+    uint64_t used, files;
+    if (max > INT64_MAX / 2) return UINT64_MAX; /* version 1 has a large number for none */
+    used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
+    if (used == UINT64_MAX) return UINT64_MAX;
+    files = dlpi_cgroup_files(dir, v1);
+    used = files < used ? used - files : 0;
     return used > max ? 0 : max - used;
 }
 

@@ -65,6 +65,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     }
     if (p->sampler->sampler.threaded) peers++;
     p->all_inline = peers == 1;
+    p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
@@ -99,9 +100,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
         const dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (dlpi_in_processes(st)) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
+            if (dlpi_in_processes(st)) continue; /* they are there */
+            if (st->w.num_workers > 0) {
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
                 rc = dlpi_thread_start(p, w, dlpi_thread_worker);

@@ -6,10 +6,12 @@
    runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
-   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, or there is no core for each
-   of those, all wait as dlpi_wait_rule_set says; but not at all where the other one is known to be
-   on this core.
+   very core, yield. Yields to third parties would cost a time slice. But where others feed the
+   pipe, and have not a core each, the third party is one of those: it gives the core back when the
+   pipe has no room for more, many batches later, and a spin would only keep it from that
+   (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
+   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but not
+   at all where the other one is known to be on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -123,7 +125,7 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     bool yields = i >= p->wait.spin_rounds;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
-        yields = k->same_core;
+        yields = k->same_core || p->wait.only_yields;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
     } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */

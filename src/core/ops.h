@@ -167,8 +167,13 @@ typedef struct dlpi_beside_ops {
 /* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback. */
 typedef struct dlpi_reader {
+    uint32_t writers;    /* threads, of whatever process, that write what is read, as a rule */
     const char *words;   /* the plan's line of rows that a later stage may ask for again: */
     uint64_t kept_bytes; /* of each, as many as slots have rows */
+    dlp_item_fn fetch;   /* the callback. Where no other one is in its place, rows that nobody has
+                            had come by: */
+    uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
+                            rows of t; how many. From there on the callback has them */
 } dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what

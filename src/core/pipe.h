@@ -120,11 +120,11 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
-    dlpi_cpu cpu; /* of its own thread */
+    uint32_t looks; /* sleeps of this wait that nobody ended */
+    dlpi_cpu cpu;   /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
-    dlpi_parked parked_own[DLPI_PARK];
     void *state;
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
@@ -136,18 +136,22 @@ typedef struct dlpi_worker {
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
+    uint64_t cursor;               /* of a stage in order: the next batch */
+    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
+    uint64_t near_first, near_epoch;
+    dlpi_order order;
+    pthread_t thread;
+    int started, joined; /* joined -1: inline, has begun */
+    int process;         /* 1: runs in a process of its own */
+    void *extra;         /* [source->row_bytes] of the row in its callback */
+    /* What many workers never write lies together: its pages are not theirs, as threads and, each
+       for itself, as processes. */
+    uint64_t near[64];
+    dlpi_parked parked_own[DLPI_PARK];
     dlp_batch batch;
     dlp_tensor tensors[DLP_MAX_FIELDS];
     struct dlp_collate_in in[DLP_MAX_FIELDS];
     struct dlp_collate_out out[DLP_MAX_FIELDS];
-    uint64_t cursor; /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch, near[64];
-    dlpi_order order;
-    pthread_t thread;
-    int started, joined;    /* joined -1: inline, has begun */
-    int process;            /* 1: runs in a process of its own */
-    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -268,6 +272,8 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
     int spin_rounds, yield_rounds;
+    int threads;       /* of the pipe: its workers, and the consumer */
+    bool only_yields;  /* who waits awake never spins */
     uint64_t awake_ns; /* how long to wait awake */
 } dlpi_wait_rule;
 

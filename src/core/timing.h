@@ -87,7 +87,7 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     }
     if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
     cpu->noted_ns = now;
-    if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
+    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
     dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
     cpu->waited_ns = sched[1];
 }

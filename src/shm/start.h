@@ -228,8 +228,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
         dlpi_fd_close(&s->nudge[i]);
         dlpi_fd_close(&s->alive[i]);
     }
-    free(s->procs);
-    free(s->fds);
+    if (s->procs != NULL) munmap(s->procs, dlpi_procs_bytes(s));
     free(s);
     p->shm = NULL;
 }

@@ -220,12 +220,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
 }
 
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
-   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
- */
+   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
+   each, those two make way, but do not sleep. */
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
-    if (producers > 1 || *yields == 0) return;
+    if (*yields == 0) return;
     *spin_ns = 0;
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
@@ -270,7 +269,6 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
     s->writers = desc->writers ? desc->writers : 1;
-    s->reader = (dlpi_reader){"pushed items that may be asked for again", at.record};
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -339,26 +337,42 @@ static bool dlpi_push_ended(dlp_push *s) {
     return s->n_ended >= s->writers;
 }
 
+/* Wait until a lane may have something. */
+static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
+    uint64_t began = dlpi_now_ns(), now;
+    dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    now = dlpi_now_ns();
+    dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+    dlpi_clock_waited(w, began, now);
+}
+
+/* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
+   DLP_ERR_CORRUPT. */
+static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
+                              uint32_t *producer) {
+    const void *at = NULL;
+    int64_t rc, got = dlp_mpsc_peek(&s->rx, n, &at, producer);
+    if (got > 0 && s->was.full == DLP_PUSH_NEWEST) {
+        if ((rc = dlpi_push_newest(s, *producer)) < 0) return rc;
+        got = dlp_mpsc_peek(&s->rx, n, &at, producer);
+    }
+    *records = at;
+    return got > 0 && at == NULL ? 0 : got;
+}
+
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
-        const void *at = NULL;
         uint64_t mark;
-        int64_t n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
-        if (n > 0 && s->was.full == DLP_PUSH_NEWEST) {
-            n = dlpi_push_newest(s, *producer);
-            if (n == 0) n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
-        }
+        int64_t n = dlpi_push_peek(s, 1, item, producer);
         if (n < 0) {
             s->damaged = it->index + 1;
             return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
         }
-        if (n > 0 && at != NULL) {
-            memcpy(&mark, at, 8);
-            *item = at;
+        if (n > 0) {
+            memcpy(&mark, *item, 8);
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
@@ -368,11 +382,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
-        began = dlpi_now_ns();
-        dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        now = dlpi_now_ns();
-        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
-        dlpi_clock_waited(it->call->w, began, now);
+        dlpi_push_wait(s, it->call->w);
     }
 }
 
@@ -443,6 +453,74 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
+/* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
+   for again, nor near an end or damage; these the callback has ---- */
+
+/* A field of n items of a lane, into rows one behind the other. */
+static void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record, uint64_t bytes,
+                                 uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        if (bytes == 8)
+            memcpy(to + i * 8, from + i * record, 8);
+        else
+            memcpy(to + i * bytes, from + i * record, (size_t)bytes);
+    }
+}
+
+/* Items of a lane, into rows from `row` on; n: how many. */
+static void dlpi_push_copy_rows(dlp_push *s, const dlpi_worker *w, uint32_t slot, uint32_t row,
+                                const uint8_t *from, uint64_t n) {
+    const dlp_pipe *p = w->p;
+    const uint64_t *index = &dlpi_slot_index(p, slot)[row];
+    for (uint32_t f = 0; f < s->at.n; f++)
+        dlpi_push_copy_field(w->cell[f] + row * s->at.bytes[f], from + s->at.offset[f],
+                             s->at.record, s->at.bytes[f], n);
+    for (uint64_t i = 0; s->kept != NULL && i < n; i++) {
+        uint8_t *kept = dlpi_push_kept(s, index[i]);
+        memcpy(kept, from + i * s->at.record, (size_t)s->at.record);
+        memcpy(kept, &index[i], 8);
+    }
+    s->given = index[n - 1] + 1;
+}
+
+/* The items that are there for rows of t from `row` on, as many as one lane has. Returns how many;
+   0: there are none; negative: what comes next is none, or is damaged. */
+static int64_t dlpi_push_burst(dlp_push *s, dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const uint8_t *from = NULL;
+    uint32_t producer = 0;
+    int64_t n = dlpi_push_peek(s, t->end - row, &from, &producer), items = 0;
+    uint64_t mark;
+    if (n <= 0) return n;
+    for (; items < n; items++) {
+        memcpy(&mark, from + (uint64_t)items * s->at.record, 8);
+        if (mark != DLPI_PUSH_ITEM) break;
+    }
+    if (items == 0) return DLP_ERR_STATE;
+    dlpi_push_copy_rows(s, w, t->slot, row, from, (uint64_t)items);
+    dlp_mpsc_release(&s->rx, (uint64_t)items);
+    DLPI_STORE_RLX(&s->items[producer], s->items[producer] + (uint64_t)items); /* statistics */
+    return items;
+}
+
+static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
+    dlp_push *s = user;
+    const uint64_t first = dlpi_slot_index(w->p, t->slot)[t->row];
+    uint32_t row = t->row;
+    if (DLPI_LOAD_RLX(&s->begun) == 0 || s->over || s->damaged > 0 || first < s->given ||
+        dlpi_slot_at(w->p, t->slot)->epoch > 0)
+        return 0;
+    dlpi_item_at(w, t);
+    while (row < t->end && !dlpi_generation_cancelled(w->p->ctl, w->generation)) {
+        uint32_t over =
+            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        int64_t n = dlpi_push_burst(s, w, t, row);
+        if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
+        row += (uint32_t)n;
+        if (n == 0) dlpi_push_wait(s, w);
+    }
+    return row - t->row;
+}
+
 /* A worker begins: another pipe's, perhaps. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
@@ -458,6 +536,8 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
+    s->reader = (dlpi_reader){s->writers, "pushed items that may be asked for again", s->at.record,
+                              dlpi_push_fetch, dlpi_push_read};
     dataset->n_items = 0;
     dataset->fields = s->fields;
     dataset->n_fields = s->at.n;
@@ -651,8 +731,8 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
-/* Have a record; what is begun is had again. */
-static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+/* Have a record, waiting for room; what is begun is had again. */
+__attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
     bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
@@ -677,18 +757,31 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     return DLP_OK;
 }
 
+/* The same; where room is known, without more ado. */
+DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    if (DLPI_LIKELY(u->record == NULL && tx->tail - tx->head_seen < tx->capacity))
+        return dlp_mpsc_reserve(&u->tx, 1, &u->record) == 1 ? DLP_OK : DLP_ERR_CORRUPT;
+    return dlpi_pusher_wait(u, timeout_ms);
+}
+
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     memcpy(u->record, &mark, 8);
     u->record = NULL;
     return dlp_mpsc_commit(&u->tx, 1);
 }
 
+/* Begin an item: u->record. */
+DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
+    if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
+    if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
+    return dlpi_pusher_reserve(u, timeout_ms);
+}
+
 DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
-    int rc;
-    if (u == NULL || data == NULL) return DLP_ERR_ARG;
-    if (u->ended) return DLP_ERR_STATE;
-    if (DLPI_LOAD_RLX(&u->head->over)) return DLP_STOPPED; /* PU2: a hint */
-    if ((rc = dlpi_pusher_reserve(u, timeout_ms)) != DLP_OK) return rc;
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (rc != DLP_OK) return rc;
     for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
     return DLP_OK;
 }
@@ -699,10 +792,15 @@ DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
 }
 
 DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
-    void *to[DLP_MAX_FIELDS];
-    int rc = data == NULL ? DLP_ERR_ARG : dlp_pusher_begin(u, to, timeout_ms);
-    if (rc != DLP_OK) return rc;
-    for (uint32_t f = 0; f < u->at.n; f++) memcpy(to[f], data[f], (size_t)u->at.bytes[f]);
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) {
+        uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
+        if (u->at.bytes[f] == 8)
+            memcpy(to, data[f], 8);
+        else
+            memcpy(to, data[f], (size_t)u->at.bytes[f]);
+    }
     return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
 }
 

@@ -662,8 +662,9 @@ static void bench_first(void) {
 
 /* ---- payloads -------------------------------------------------------------------------------- */
 
-/* Processor time of a process and all that live below it, but for torch's. */
-static double tree_cpu_seconds(pid_t pid) {
+/* Processor time of a process and all that live below it, but for torch's. idle: and but for the
+   calling thread's, which only sleeps, and looks at all this. */
+static double tree_cpu_seconds(pid_t pid, bool idle) {
     enum { MAX_CHILDREN = 128 };
     pid_t child[MAX_CHILDREN];
     int n = children_of(pid, child, MAX_CHILDREN);
@@ -671,7 +672,10 @@ static double tree_cpu_seconds(pid_t pid) {
     clockid_t clock;
     if (clock_getcpuclockid(pid, &clock) == 0) { clock_gettime(clock, &t); }
     double sum = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-    for (int i = 0; i < n; i++) { sum += child[i] == torch.pid ? 0 : tree_cpu_seconds(child[i]); }
+    if (idle) { sum -= (double)thread_cpu_ns() * 1e-9; }
+    for (int i = 0; i < n; i++) {
+        sum += child[i] == torch.pid ? 0 : tree_cpu_seconds(child[i], false);
+    }
     return sum;
 }
 
@@ -696,9 +700,9 @@ static double sample_cpu(void *arg) {
     dlp_pipe *p = loader_open(&l);
     if (p == NULL) { return NAN; }
     loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
-    double cpu = tree_cpu_seconds(getpid()), begin = seconds_now();
+    double cpu = tree_cpu_seconds(getpid(), false), begin = seconds_now();
     double rate = loader_rate_of(p, &l), took = seconds_now() - begin;
-    cpu = tree_cpu_seconds(getpid()) - cpu;
+    cpu = tree_cpu_seconds(getpid(), false) - cpu;
     loader_close(p);
     return cpu / (rate * took * (double)l.row_bytes / (1024.0 * (double)MIB));
 }
@@ -1018,9 +1022,9 @@ static double sample_idle(void *arg) {
     dlp_pipe *p = loader_open(l);
     if (p == NULL || loader_take(p, 100) == 0) { return NAN; }
     sleep_us(200000);
-    double cpu = tree_cpu_seconds(getpid()), begin = seconds_now();
+    double cpu = tree_cpu_seconds(getpid(), true), begin = seconds_now();
     sleep_us((uint64_t)(l->seconds * 1e6));
-    double percent = 100 * (tree_cpu_seconds(getpid()) - cpu) / (seconds_now() - begin);
+    double percent = 100 * (tree_cpu_seconds(getpid(), true) - cpu) / (seconds_now() - begin);
     loader_close(p);
     return percent;
 }

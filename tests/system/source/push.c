@@ -161,6 +161,113 @@ static void threads__one_lane__each_ends(void) {
     end(&r);
 }
 
+/* ---- rows that are read several at once ---- */
+
+/* Somebody's own callback, around that of the push: it sees each item. */
+static struct {
+    dlp_item_fn fetch;
+    void *user;
+    uint64_t calls;
+} around;
+static int fetch_around(void *user, dlp_item *it) {
+    (void)user;
+    around.calls++;
+    return around.fetch(around.user, it);
+}
+
+static void callback_around__sees_each_item(void) {
+    uint64_t next[17] = {0};
+    dlp_loader_desc d = {.batch_size = 16, .num_workers = 1};
+    rig r = {NULL, NULL};
+    dlp_pusher *u;
+    CHECK(dlp_push_open(&r.push, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2}, NULL) ==
+          DLP_OK);
+    u = producer(r.push, 0);
+    CHECK(push_all(u, 0, 200, 1) == DLP_OK);
+    dlp_push_wire(r.push, &d.dataset, &d.fetch.workers);
+    around.fetch = d.dataset.fetch;
+    around.user = d.dataset.user;
+    around.calls = 0;
+    d.dataset.fetch = fetch_around;
+    CHECK(dlp_loader_open(&r.pipe, &d, NULL) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 16) == DLP_END && next[1] == 200);
+    CHECK(around.calls > 200); /* the end, too */
+    dlp_pusher_close(u);
+    end(&r);
+}
+
+static int fetch_index(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index;
+    return 0;
+}
+
+/* A dataset that had a push once, and has items of its own now: the push is gone. */
+static void dataset_of_before__own_items__push_not_asked(void) {
+    dlp_loader_desc d = {.batch_size = 4};
+    dlp_workers_desc unused = {0};
+    dlp_push *s = NULL;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    uint64_t due = 0;
+    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2}, NULL) == DLP_OK);
+    dlp_push_wire(s, &d.dataset, &unused);
+    CHECK(dlp_push_close(s) == DLP_OK);
+    d.dataset.fields = FIELDS;
+    d.dataset.n_fields = 1;
+    d.dataset.fetch = fetch_index;
+    d.dataset.n_items = 30;
+    d.dataset.open_end = 0;
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    while (dlp_pipe_next(p, &b) == DLP_OK) {
+        for (uint32_t i = 0; i < b->count; i++)
+            CHECK(((const uint64_t *)b->fields[0].data)[i] == due++);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(due == 30 && dlp_pipe_close(p) == DLP_OK);
+}
+
+/* A batch is begun, and waits for the rest of its items: they come, or the stream is stopped. */
+static void batch_begun__rest_comes_or_stop__whole_or_short(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        uint64_t next[17] = {0};
+        rig r = begin((dlp_push_desc){.capacity = 64, .writers = 2}, workers, 8);
+        dlp_pusher *u = producer(r.push, 1), *v = producer(r.push, 2);
+        dlp_batch *b = NULL;
+        for (uint64_t n = 0; n < 40; n += 8) {
+            CHECK(push_all(u, n, n + 3, 0) == DLP_OK && push_all(v, n, n + 2, 0) == DLP_OK);
+            if (workers) CHECK(dlp_pipe_next_timeout(r.pipe, &b, 5) == DLP_TIMEOUT);
+            CHECK(push_all(u, n + 3, n + 5, 0) == DLP_OK && push_all(v, n + 2, n + 3, 0) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK && b->count == 8);
+            CHECK(b->index[0] == 2 * n && b->index[7] == 2 * n + 7);
+            dlp_pipe_release(r.pipe, b);
+            CHECK(push_all(u, n + 5, n + 8, 0) == DLP_OK && push_all(v, n + 3, n + 8, 0) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK && b->count == 8);
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(push_all(u, 40, 43, 1) == DLP_OK); /* an end that is not the last */
+        if (workers) CHECK(dlp_pipe_next_timeout(r.pipe, &b, 5) == DLP_TIMEOUT);
+        dlp_push_stop(r.push);
+        next[1] = 40;
+        CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 43);
+        dlp_pusher_close(u);
+        dlp_pusher_close(v);
+        end(&r);
+    }
+}
+
+/* Who waits awake yields where producers, workers and consumer have not a core each. */
+static void awake__threads_above_cores__only_yields(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        uint32_t cpus = (uint32_t)dlpi_cpu_count();
+        for (uint32_t writers = 1; writers <= cpus + 1; writers++) {
+            rig r = begin((dlp_push_desc){.writers = writers}, workers, 8);
+            CHECK(r.pipe->wait.only_yields == (writers + (uint32_t)workers + 1 > cpus));
+            end(&r);
+        }
+    }
+}
+
 /* ---- processes ---- */
 
 static pid_t child(const dlp_push *push, const char *path, uint32_t number, uint64_t from,
@@ -527,6 +634,38 @@ static void lane__damaged__an_error_that_names_the_producer(void) {
     }
 }
 
+/* The same of one that comes behind others, in a run. */
+static void lane__damaged_in_a_run__those_before_come(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        rig r = begin((dlp_push_desc){.capacity = 64}, workers, 4);
+        dlp_pusher *u = producer(r.push, 3);
+        dlp_batch *b = NULL;
+        uint64_t n = 0;
+        int rc;
+        CHECK(push_all(u, 0, 4, 0) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        dlp_pipe_release(r.pipe, b);
+        for (uint64_t i = 4; i < 12; i++) {
+            void *data[2];
+            uint64_t mark = UINT64_MAX;
+            if (i != 10) CHECK(push_one(u, i, 0) == DLP_OK);
+            if (i != 10) continue;
+            CHECK(dlp_pusher_begin(u, data, 0) == DLP_OK);
+            u->record = NULL;
+            memcpy(u->tx.lane.slots + i * u->tx.lane.record_bytes, &mark, 8);
+            CHECK(dlp_mpsc_commit(&u->tx, 1) == DLP_OK);
+        }
+        while ((rc = dlp_pipe_next_timeout(r.pipe, &b, SOON_MS)) == DLP_OK) {
+            n += b->count;
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(rc == DLP_ERR_CALLBACK && n == 4);
+        CHECK(strstr(dlp_pipe_error(r.pipe)->message, "producer 3") != NULL);
+        dlp_pusher_close(u);
+        end(&r);
+    }
+}
+
 /* Where such rows are left out, after their tries, the stream ends there. */
 static void lane__damaged_rows_left_out__ends(void) {
     dlp_push_loader_desc d = {
@@ -570,6 +709,10 @@ int main(void) {
     rig_begin("push");
     threads__several__each_in_its_order();
     threads__one_lane__each_ends();
+    callback_around__sees_each_item();
+    dataset_of_before__own_items__push_not_asked();
+    batch_begun__rest_comes_or_stop__whole_or_short();
+    awake__threads_above_cores__only_yields();
     processes__killed__item_unseen_successor_goes_on();
     processes__killed_after_the_end__said_once();
     waiting__stream_has_ended__producers_are_told();
@@ -583,6 +726,7 @@ int main(void) {
     by_hand__two_workers__told();
     file__hostile__refused();
     lane__damaged__an_error_that_names_the_producer();
+    lane__damaged_in_a_run__those_before_come();
     lane__damaged_rows_left_out__ends();
     bundle__damaged__looks_do_no_harm();
     rig_end();
