@@ -50,8 +50,8 @@ static void death_here(int kind, const void *at) {
     if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL || now->holder == NULL ||
         getpid() == parent)
         return;
-    from = dlpi_area_at(now, DLPI_REC_OWN + now->holder->id, 0);
-    to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder->id);
+    from = dlpi_area_at(now, DLPI_REC_OWN + now->holder_stage->id, 0);
+    to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder_stage->id);
     if ((const uint8_t *)at >= from && (const uint8_t *)at < to) {
         if (kind != HOOK_LOAD) begun = 1;
         if (stored) dies(&all->leaves);
