@@ -18792,7 +18792,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
 typedef struct dlpi_expand {
-    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
@@ -18825,9 +18825,9 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
-    dlpi_expand *x = st->self;
+/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
+   sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
@@ -18842,14 +18842,14 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
     x->input.fields = x->input_fields;
     fetch->item = copy;
-    fetch->user = x;
+    fetch->user = user;
     fetch->dataset.writes_all_bytes = 1;
     return DLP_OK;
 }
 
 /* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    dlpi_expand *x = p->source_stage->self;
+static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
+                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -18858,8 +18858,8 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    x->found.plan.n_inputs = p->fetch->dataset.n_items;
-    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
 
@@ -18911,6 +18911,8 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
+_Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
@@ -19031,7 +19033,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
         x->copies.step = dlpi_expand_copy_step;
@@ -19046,7 +19048,9 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
+static int dlpi_expand_sizes(dlp_pipe *p) {
+    return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
+}
 
 /* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
    of an input each; items in another order have one for each cell. */
@@ -19207,7 +19211,7 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
     uint32_t most; /* S */
     uint32_t n;    /* fields of a document */
@@ -19680,6 +19684,8 @@ static void dlpi_fit_live(dlpi_pack *k) {
 
 /* ---- the desc ---- */
 
+_Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
+
 static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
@@ -19749,7 +19755,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
@@ -19769,7 +19775,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
     dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
     return DLP_OK;
@@ -20806,6 +20812,13 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
 
 static int dlpi_add_refused(const dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
+}
+
+/* The first argument of an open call that is NULL; what: the name of the second. */
+static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
+                          dlp_error *err) {
+    const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
+    return name ? dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name) : DLP_OK;
 }
 
 /* The links, and where none leads to a stage, that from the stage added before it. Done again by
@@ -24180,9 +24193,8 @@ static void dlpi_files_choose(dlp_files *f) {
 DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlp_files *f;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK) return rc;
     wrong = dlpi_files_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     f = calloc(1, sizeof *f);
@@ -24677,6 +24689,18 @@ static void dlpi_source_id(uint64_t id, dlp_sampler_desc *sampler) {
     if (sampler->function == NULL && sampler->batches.next == NULL) sampler->function_id = id;
 }
 
+/* A dataset of files that are mapped: its fetch writes all bytes, and it has an end. */
+static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field *fields,
+                             uint32_t n_fields, dlp_item_fn fetch, void *user) {
+    to->n_items = n_items;
+    to->fields = fields;
+    to->n_fields = n_fields;
+    to->writes_all_bytes = 1;
+    to->fetch = fetch;
+    to->user = user;
+    to->open_end = 0;
+}
+
 #include <glob.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-tokens     TOKENS OUT OF SHARDS
@@ -24961,9 +24985,7 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
     const char *field = "", *wrong;
     glob_t found;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
@@ -25150,13 +25172,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = t->info.n_items;
-    dataset->fields = &t->field;
-    dataset->n_fields = 1;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_tokens_fetch;
-    dataset->user = t;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -25167,10 +25183,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_loader_desc loader;
     dlp_tokens *t = NULL;
     int rc;
-    if (out == NULL || tokens == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
@@ -25964,9 +25977,7 @@ static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
 DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
     dlp_arrays *a;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
@@ -26039,13 +26050,7 @@ static int dlpi_arrays_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = a->info.n_items;
-    dataset->fields = a->fields;
-    dataset->n_fields = a->info.n_fields;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_arrays_fetch;
-    dataset->user = a;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, a->info.n_items, a->fields, a->info.n_fields, dlpi_arrays_fetch, a);
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }
@@ -26055,10 +26060,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_loader_desc loader;
     dlp_arrays *a = NULL;
     int rc;
-    if (out == NULL || arrays == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
@@ -26210,10 +26212,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_chunks_desc d;
     dlp_arrays *a = NULL;
     int rc;
-    if (out == NULL || arrays == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads: 0, for batches are views of files "
@@ -28158,9 +28157,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
                             const dlpi_loader_source *source, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
@@ -28551,9 +28548,7 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     dlpi_choice to = {0, ""};
     int rc = DLP_OK;
     bool chosen;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     chosen = desc->preload == DLP_PRELOAD_AUTO;
     to.preload = desc->preload;
     if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;

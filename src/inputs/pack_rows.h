@@ -46,7 +46,7 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
     uint32_t most; /* S */
     uint32_t n;    /* fields of a document */

@@ -286,9 +286,7 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
     const char *field = "", *wrong;
     glob_t found;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
@@ -475,13 +473,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = t->info.n_items;
-    dataset->fields = &t->field;
-    dataset->n_fields = 1;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_tokens_fetch;
-    dataset->user = t;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -492,10 +484,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_loader_desc loader;
     dlp_tokens *t = NULL;
     int rc;
-    if (out == NULL || tokens == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
