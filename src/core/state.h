@@ -40,7 +40,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
 
 /* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
    has none, the position says all. */
-static const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
+static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
     return p->source->state ? p->source->state(p, s, after) : NULL;
 }
 
@@ -67,9 +67,9 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    const dlpi_source_state *own = dlpi_state_own(p, s, 1);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
+        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
