@@ -2209,14 +2209,17 @@ typedef struct dlp_scratch_desc {
                                 max_per_batch is not read */
     uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
     uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map. More than items under way (prefetch_factor x
-                                rows of a batch) are not taken. At most 2^20. Few cells are few
-                                bytes, and a sleep for each item that is short: of items of no time
-                                256 cells took 0.6 us each, the 3 of one worker and one several */
+                                each worker of the map; or 256 KiB of cells, where those are more.
+                                More than items under way (prefetch_factor x rows of a batch) are
+                                not taken. At most 2^20. Few cells are few bytes, and a sleep for
+                                each item that is short. Quick items share a claim in runs of up to
+                                32; a run takes a group of cells, as many as are a power of two and
+                                leave twice as many groups as workers need: of a number asked for,
+                                what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
-   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+/* Add such fields, between fetch and an item map. In dlp_stage_stats.own: cells in use, and all;
+   cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
@@ -2295,9 +2298,15 @@ typedef struct dlp_join_desc {
 } dlp_join_desc;
 
 /* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
-   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
-   not with parts either. */
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
+   too. Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch fields          they lie behind the fields of one dataset, whose place a join would
+                             move: read and decode in one fetch
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2339,9 +2348,12 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    const dlp_join_desc *joins;
+    uint32_t n_joins;
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is then the consumer - allocates all there is.
@@ -2767,9 +2779,10 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
    filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
-   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
-   by the index and the pass. */
+   skips. Stages of items behind it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
+   cells are those of >>found, each dataset index being a part of up to max_out items:
+   dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
+   pass. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {
@@ -7839,18 +7852,18 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
-/* A row has a cell from before its claim in the first stage until just before it is done in the
-   second: whatever becomes of it in between. Units are single rows there. */
+/* A unit has cells from before its claim in the first stage until just before its last row is done
+   in the second: whatever becomes of it in between. */
 typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*at)(struct dlpi_worker *w, uint32_t s,
-               uint32_t row); /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done in the second; as bits of their word */
-    bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
-    void (*recover)(struct dlpi_worker *w);                               /* it died */
+    bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
+    void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
@@ -8156,6 +8169,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
+    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     /* What many workers never write lies together: its pages are not theirs, as threads and, each
        for itself, as processes. */
     uint64_t near[64];
@@ -8355,7 +8369,7 @@ struct dlp_pipe {
     int n_staffed;                    /* those of cells of their own */
     dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
-    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
     int cells_from;          /* place of the stage that writes batch cells whole */
@@ -10574,29 +10588,33 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     return n > 0 ? sum / n : 0;
 }
 
-/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
-   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
-   because each lets the loads and stores under way end. A run lies in one done word, and there are
-   runs for all workers that can run at once. */
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 8000u
+#endif
+
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
+   decodes what another has read, by what items cost lately. A claim, a completion and a clock
+   reading cost a quarter of a microsecond together, because each lets the loads and stores under way
+   end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (p->row_by_row || p->holder != NULL) return 0;
+    if (p->run_shift_most == 0) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0) continue;
+        if (p->work[k]->dataset.n_fields == 0 && (p->holder == NULL || k > 1)) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
-    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < DLPI_RUN_SHIFT_MAX && (most << (shift + 1)) <= 8000 &&
+    if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -11621,7 +11639,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -11690,18 +11708,23 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 }
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
     const dlpi_holder_ops *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->written(w, s, row);
+    return holder->written(w, row);
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
 }
 
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
-    dlpi_item_row(w, row);
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
+    if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -11732,8 +11755,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
-        return dlpi_row_finish(w, t, row, lengths);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
 
@@ -11756,6 +11778,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -11837,15 +11860,85 @@ static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+/* Rows of a unit: bits of those that are done, that go back, that wait; how many were not run. */
+typedef struct dlpi_tally {
+    uint32_t mask, redo, later, left;
+} dlpi_tally;
+
+static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
+    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
+    if (what == DLPI_ROW_DONE) n->mask |= bit;
+    if (what == DLPI_ROW_REDO) n->redo |= bit;
+    if (what == DLPI_ROW_LATER) n->later |= bit;
+}
+
+/* The callback of a row has returned rc, and it failed or set lengths. */
+__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                   int rc) {
+    int what;
+    if (rc != 0) rc = dlpi_row_returned(w, row, rc);
+    what = rc != 0 ? dlpi_row_wrong(w, t, row, rc) : dlpi_row_finish(w, t, row, true);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
+/* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
+   row than to call: dlpi_row_try without what others ask, for an empty callback takes less time
+   than the questions. */
+static void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
+    const dlpi_ctl *ctl = w->p->ctl;
+    const dlpi_stage *st = w->st;
+    dlpi_worker_block *block = w->block;
+    uint64_t running = (uint64_t)t->slot << 32;
+    for (uint32_t row = t->row, end = t->end; row < end; row++) {
+        uint64_t position, index;
+        int rc;
+        if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
+            n->left += end - row;
+            break;
+        }
+        position = dlpi_item_row(w, row);
+        index = w->item.index;
+        DLPI_STORE_RLX(&block->current, index); /* for observers */
+        if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items)) {
+            dlpi_tally_add(n, row, dlpi_row_other(w, t, row));
+            continue;
+        }
+        DLPI_STORE_RLX(&block->current_position, position);
+        DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
+        rc = st->item(st->user, &w->item);
+        if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
+            dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
+    }
+    n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
+                               dlpi_tally *n) {
+    const dlp_pipe *p = w->p;
+    bool ended = false;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        int what = DLPI_ROW_DONE;
+        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
+        if (DLPI_UNLIKELY(!simple))
+            what = dlpi_unit_row(w, t, r, &n->left, &ended);
+        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
+            what = dlpi_row_run(w, t, r);
+        else
+            n->left++;
+        dlpi_tally_add(n, r, what);
+    }
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
-    uint32_t mask = 0;
-    uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->untouched && p->open_end == 0, ended = false;
+    uint32_t done;
+    bool simple = t->untouched && p->open_end == 0;
+    dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
@@ -11855,27 +11948,17 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    for (uint32_t r = t->row; r < t->end; r++) {
-        uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
-        int what = DLPI_ROW_DONE;
-        if (already & bit) continue;
-        if (DLPI_UNLIKELY(!simple))
-            what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
-            what = dlpi_row_run(w, t, r);
-        else
-            left++;
-        if (what == DLPI_ROW_DONE) mask |= bit;
-        if (what == DLPI_ROW_REDO) redo |= bit;
-        if (what == DLPI_ROW_LATER) later |= bit;
-    }
-    left = (uint32_t)__builtin_popcount(mask) - left - w->passed;
+    if (DLPI_LIKELY(simple && already == 0 && !w->has_special) && !DLPI_DEBUG)
+        dlpi_unit_plain(w, t, &n);
+    else
+        dlpi_unit_rows_run(w, t, already, simple, &n);
+    done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
-    dlpi_bump(&w->block->items, left);
-    dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, w->given.epoch, left);
-    dlpi_complete(w, t, mask);
-    if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    dlpi_complete(w, t, n.mask);
+    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo, n.later != 0);
 }
 
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
@@ -12679,10 +12762,10 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has the row of unit t given up what the first stage wrote for it? */
-static bool dlpi_row_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
+/* Has unit t given up what the first stage wrote for its rows? */
+static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t->b, t->slot, t->row);
+    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -12715,7 +12798,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_row_gave_up(w, t)))
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -13034,6 +13117,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -13067,7 +13151,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->row);
     if (rc == 0 && dlpi_row_kept(w))
         w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
@@ -13089,7 +13173,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->at(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->at(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     a->item.index -= w->st->scope.first;
@@ -14364,55 +14448,67 @@ static const dlpi_stage_ops dlpi_guard_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its ragged fields, and the fields. Its word says whose it is:
+   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
+   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
+   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
+   whose it is:
      0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a row
+     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
                                         that it is about to claim, or has just claimed
-     row + 1, generation b              that row's of batch b
-   Each row of a slot has a number: cell + 1, of the cell that it was given last. It is written
-   before the word says that the cell is the row's, and believed only if the word says so.
+     unit + 1, generation b             that run's of batch b
+   Each run of a slot has a number: group + 1, of the group that it was given last. It is written
+   before the word says that the group is the run's, and believed only if the word says so.
 
-   A worker that finds a row to claim takes a cell first (unless the row has one, see below), then
-   claims the row, then gives it the cell; or puts the cell back. Just before the row is done in the
-   second stage its worker makes the cell nobody's.
+   A worker that finds a run to claim takes a group first (unless the run has one, see below), then
+   claims the run, then gives it the group; or puts the group back. Just before the last row of the
+   run is done in the second stage its worker makes the group nobody's. Bits of a run are set in
+   that stage by whoever has claimed it there alone, so one that sets the last of them knows it.
 
-   Why nothing stands still with one cell. A row with a cell waits for no other row and no other
-   cell: it is in a callback, waits for its time, or for a worker of the second stage, who needs no
-   cell; left out or cancelled, it goes through that stage all the same. So each cell becomes
-   nobody's. Whoever lacked one looks again then, and takes the oldest row that it finds, as always:
-   so the rows of the oldest batch are not passed by for ever, since batches are only so many.
-   Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
+   Why nothing stands still with one group. A run with a group waits for no other run and no other
+   group: each row of it is in a callback, waits for its time, or for a worker of the second stage,
+   who needs no group; left out or cancelled, it goes through that stage all the same. So each group
+   becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
+   always: so the runs of the oldest batch are not passed by for ever, since batches are only so
+   many. Runs without a group hold nothing that others need. No group is a state in which nothing
+   moves.
 
-   Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
-   keeps it, and whoever claims the row finds it (dlpi_holder_ops.take). In the second: the row is
-   done once more, there or from the first stage on, and has its cell; but if the dead one had given
-   it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
-   to the first stage (has). So does one that a later stage sends back: it takes another cell.
-   A row is never done with its cell still its own, so no cell is lost with its batch.
+   Deaths. In the first stage: a group in the dead one's hand is nobody's again; a run that has one
+   keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the second: what is not
+   done of the run is done once more, there or from the first stage on, and has its cells; but if
+   the dead one had given them up just before the last row was to be done, an idempotent map has
+   nothing to read: such rows go back to the first stage (has), where the run takes another group.
+   So do rows that a later stage sends back, of a run that is through: the rest of it stays done in
+   the second stage, which gives the group up with the last that comes once more. Of a run that is
+   not through, rows that go back find their own cells again. A run is never done with its group
+   still its own, so no group is lost with its batch.
 
-   Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a cell nobody's looks at these bits after that, and wakes one that is asleep.
+   Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
+   Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
-#define DLPI_SCRATCH_GROUPS (DLP_MAX_WORKERS / 32)
+#define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone */
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_cells;
-    uint8_t pad[DLPI_LINE - 8];
-    dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
-    dlpi_claim_word words[1];                   /* [n_cells], and after them the rows' numbers */
+    uint64_t n_groups;
+    uint64_t each; /* cells of a group */
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_sleepers lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
+    dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
-    uint32_t cell;                 /* + 1 */
+    uint32_t group;                /* + 1 */
+    uint32_t turn;                 /* where it looks first */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
-    bool passed;                   /* in this look a row was passed by that had gone back */
+    bool passed;                   /* in this look a run was passed by that had gone back */
 } dlpi_scratch_hand;
 
 typedef struct dlpi_scratch { /* what the stage keeps */
-    uint32_t n, n_cells;      /* fields; cells */
+    uint32_t n, n_groups;     /* fields; groups of cells */
+    uint32_t shift;           /* a group has 1 << shift cells */
     uint32_t asked;           /* desc.n_cells */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -14425,9 +14521,6 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
     return p->holder_stage->self;
 }
 
-static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, cell);
-}
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
     return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
 }
@@ -14437,32 +14530,47 @@ static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
 static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->words;
 }
-static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_cells + (uint64_t)s * p->batch_rows + row;
+static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t unit) {
+    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_groups + (uint64_t)s * p->batch_rows +
+           unit;
 }
 static inline uint64_t dlpi_scratch_hand_word(const dlpi_worker *w) {
     return dlpi_gen_word(0, DLPI_REDO | ((uint32_t)w->global + 1u));
 }
-static inline uint64_t dlpi_scratch_row_word(uint64_t b, uint32_t row) {
-    return dlpi_gen_word(b, (uint64_t)row + 1u);
+static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
+    return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* The row's cell + 1, or 0. */
-static uint32_t dlpi_scratch_has_cell(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
-    uint64_t cell = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, row)); /* believed by the word alone */
-    if (cell == 0 || cell > dlpi_scratch_of(p)->n_cells) return 0;
-    if (dlpi_claim_owner(&dlpi_scratch_words(p)[cell - 1]) != dlpi_scratch_row_word(b, row))
+/* The run's group + 1, or 0. */
+static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
+    uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
+    if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
+    if (dlpi_claim_owner(&dlpi_scratch_words(p)[g - 1]) != dlpi_scratch_run_word(b, unit))
         return 0; /* O1 <- O1 */
-    return (uint32_t)cell;
+    return (uint32_t)g;
 }
 
-static bool dlpi_scratch_has(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
-    return dlpi_scratch_has_cell(p, b, s, row) != 0;
+static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
+    return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* ---- cells come and go ---- */
+/* Of a run that has one: of a row that is run. */
+static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
+    uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
+}
 
-/* A cell is nobody's: wake one of those that lack one. */
+static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
+}
+
+/* ---- groups come and go ---- */
+
+/* A group is nobody's: wake one of those that lack one. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *first = p->work[0];
     for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
@@ -14473,27 +14581,29 @@ static void dlpi_scratch_wake(dlp_pipe *p) {
     }
 }
 
-static void dlpi_scratch_free(dlp_pipe *p, uint32_t cell) {
-    dlpi_claim_free(&dlpi_scratch_words(p)[cell - 1], 0); /* O1 -> O1 */
+static void dlpi_scratch_free(dlp_pipe *p, uint32_t group) {
+    dlpi_claim_free(&dlpi_scratch_words(p)[group - 1], 0); /* O1 -> O1 */
     dlpi_scratch_wake(p);
-}
-
-/* Returns the cell + 1, or 0: there is none. */
-static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    uint32_t n = dlpi_scratch_of(p)->n_cells;
-    uint32_t c = (uint32_t)((uint64_t)w->id * n / (uint32_t)w->st->n_workers);
-    for (uint32_t i = 0; i < n; i++, c = c + 1 == n ? 0 : c + 1) {
-        dlpi_claim_word *word = &dlpi_scratch_words(p)[c];
-        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
-            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
-            return c + 1;
-    }
-    return 0;
 }
 
 static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
+}
+
+/* Returns the group + 1, or 0: there is none. The one after the last that it took is most likely
+   nobody's. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t n = dlpi_scratch_of(p)->n_groups, *turn = &dlpi_scratch_hand_of(w)->turn;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t g = *turn;
+        dlpi_claim_word *word = &dlpi_scratch_words(p)[g];
+        *turn = g + 1 == n ? 0 : g + 1;
+        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
+            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
+            return g + 1;
+    }
+    return 0;
 }
 
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
@@ -14508,62 +14618,67 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
 
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
-    if (dlpi_scratch_has(w->p, t->b, t->slot, t->row)) return true;
+    if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
     if (k->none) k->passed |= !t->untouched;
-    if (k->cell != 0 || k->none) return k->cell != 0;
-    k->cell = dlpi_scratch_grab(w);
-    if (k->cell == 0 && !k->lacks) {
+    if (k->group != 0 || k->none) return k->group != 0;
+    k->group = dlpi_scratch_grab(w);
+    if (k->group == 0 && !k->lacks) {
         dlpi_scratch_lacks(w, true);
-        k->cell = dlpi_scratch_grab(w);
+        k->group = dlpi_scratch_grab(w);
     }
-    k->none = k->cell == 0;
+    k->none = k->group == 0;
     k->passed |= k->none && !t->untouched;
-    return k->cell != 0;
+    return k->group != 0;
 }
 
 static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
-    if (k->cell != 0 && t != NULL && !dlpi_scratch_has(p, t->b, t->slot, t->row)) {
-        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->row), k->cell); /* before the word */
-        dlpi_claim_done(&dlpi_scratch_words(p)[k->cell - 1],
-                        dlpi_scratch_row_word(t->b, t->row)); /* O1 -> O1 */
-    } else if (k->cell != 0) {
-        dlpi_scratch_free(p, k->cell);
+    if (k->group != 0 && t != NULL && (t->untouched || !dlpi_scratch_has(p, t))) {
+        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->unit), k->group); /* before the word */
+        dlpi_claim_done(&dlpi_scratch_words(p)[k->group - 1],
+                        dlpi_scratch_run_word(t->b, t->unit)); /* O1 -> O1 */
+    } else if (k->group != 0) {
+        dlpi_scratch_free(p, k->group);
     }
     if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
     if (t == NULL && k->passed)
         w->rescan_seen--; /* look without hints again: they pass it by, too */
-    k->cell = 0;
+    k->group = 0;
     k->none = k->passed = false;
 }
 
+/* With these rows all of the run are done here: its cells are nobody's. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
-    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
-    for (; rows != 0; rows &= rows - 1) {
-        uint32_t row = first + (uint32_t)__builtin_ctz(rows);
-        uint32_t cell = dlpi_scratch_has_cell(w->p, t->b, t->slot, row);
-        if (cell != 0) dlpi_scratch_free(w->p, cell);
-    }
+    dlp_pipe *p = w->p;
+    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
+    const uint64_t *done = dlpi_done(dlpi_stage_words_at(p, t->slot, w->st));
+    dlpi_unit run = *t;
+    uint32_t mask, group;
+    dlpi_unit_rows(p, w->st, dlpi_header_count(header), dlpi_header_shift(header), &run);
+    mask = dlpi_unit_mask(run.row, run.end);
+    rows |= dlpi_gather_bits(done, run.row / DLPI_WORD_ROWS, t->b);
+    if ((rows & mask) != mask) return;
+    group = dlpi_scratch_group(p, t->b, t->slot, t->unit);
+    if (group != 0) dlpi_scratch_free(p, group);
 }
 
-/* Before the dead one's rows are given up: another worker takes another cell for them. */
+/* Before the dead one's runs are given up: another worker takes another group for them. */
 static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if (!dlpi_writes_first(w)) return;
-    for (uint32_t c = 0; c < dlpi_scratch_of(p)->n_cells; c++)
-        if (dlpi_claim_owner(&dlpi_scratch_words(p)[c]) == dlpi_scratch_hand_word(w)) /* O1 */
-            dlpi_scratch_free(p, c + 1);
+    for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
+        if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
+            dlpi_scratch_free(p, g + 1);
     dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
 }
 
 /* ---- a row ---- */
 
-static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
-    uint8_t *at = dlpi_scratch_cell(p, cell - 1); /* a row that is run has one */
+    uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
         w->data[p->items.n + f] = at + k->f[f].offset;
@@ -14571,15 +14686,14 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
     }
 }
 
-static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
-    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, cell - 1);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[p->items.n + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
-        lengths[f] = n;
+        if (most != 0) lengths[f] = n;
         if (n <= most) continue;
         w->bad_field = k->f[f].name;
         return dlpi_say(w, DLP_ERR_LENGTH,
@@ -14630,29 +14744,52 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
+/* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
+   two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
+   are as large as leaves twice as many; else as large as the runs of quick items are, and there is
+   one for each run under way, while all are few bytes. */
+static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
+    const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
+    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
+                     2 * (uint64_t)p->work[1]->n_workers;
+    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t wanted = k->asked > 0 ? 2 * least : least;
+    uint32_t shift = 0;
+    if (least > under_way) least = under_way;
+    if (cells > under_way) cells = under_way;
+    while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
+           cells >> (shift + 1) >= wanted)
+        shift++;
+    k->shift = shift;
+    k->n_groups = (uint32_t)(cells >> shift);
+    if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
+    p->run_shift_most = shift;
+}
+
 static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    uint64_t at = k->n * sizeof(uint64_t), most = (uint64_t)p->prefetch * p->batch_rows, n;
+    uint64_t at = 0, align = 8;
     int rc = dlpi_scratch_chain(p, st);
+    for (uint32_t i = 0; i < k->n; i++)
+        if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
-        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, 64);
+        if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
+        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
     if (rc != DLP_OK) return rc;
-    k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-        2 * (uint64_t)p->work[1]->n_workers;
-    if (k->asked > 0) n = k->asked;
-    k->n_cells = (uint32_t)(n < most ? n : most);
+    k->cell_bytes = dlpi_round_up(at, align);
+    dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
 
 static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
-    uint64_t words = dlpi_sum(k->n_cells, dlpi_times(p->n_slots, p->batch_rows));
+    uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes, k->n_cells, 64);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes << k->shift,
+                  k->n_groups, 64);
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -14665,22 +14802,28 @@ static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_blo
 /* Items of the first two stages have these fields, too. */
 static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
-    dlpi_scratch_head_of(p)->n_cells = k->n_cells;
+    dlpi_scratch_head_of(p)->n_groups = k->n_groups;
+    dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
             w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+            if (i == 0)
+                k->hands[n].turn =
+                    (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);
         }
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int type = DLPI_REC_OWN + stage;
     const uint64_t from = offsetof(dlpi_scratch_head, words);
-    uint64_t *own = s->figures.stages[stage].own, one;
-    if (!dlpi_word_at(words, type, 0, 0, 8, &own[1])) return false;
-    for (uint64_t c = 0; c < own[1]; c++) {
-        if (!dlpi_word_at(words, type, 0, from + 8 * c, 8, &one)) return false;
-        own[0] += one != 0;
+    uint64_t *own = s->figures.stages[stage].own, n, each, one;
+    if (!dlpi_word_at(words, type, 0, 0, 8, &n) || !dlpi_word_at(words, type, 0, 8, 8, &each))
+        return false;
+    own[1] = n * each;
+    for (uint64_t g = 0; g < n; g++) {
+        if (!dlpi_word_at(words, type, 0, from + 8 * g, 8, &one)) return false;
+        own[0] += one != 0 ? each : 0;
     }
     return true;
 }
@@ -14688,6 +14831,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
 static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
+    .cells = dlpi_scratch_cells,
     .at = dlpi_scratch_at,
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,
@@ -18832,9 +18976,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
-    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
+            return dlpi_bad(p, row->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -20968,8 +21113,9 @@ static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
-    p->row_by_row = 0;
-    for (int i = 0; i < p->n_item_work; i++) p->row_by_row |= p->work[i]->ops->row_by_row;
+    p->run_shift_most = DLPI_RUN_SHIFT_MAX;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->ops->row_by_row) p->run_shift_most = 0;
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
@@ -28072,9 +28218,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    if (d->n_joins > 0 && d->joins == NULL)
+        return dlpi_missing(p, "", "joins", "n_joins descs");
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
@@ -28147,6 +28296,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
     dlp_pipe_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
     if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);

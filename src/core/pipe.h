@@ -144,6 +144,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
+    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     /* What many workers never write lies together: its pages are not theirs, as threads and, each
        for itself, as processes. */
     uint64_t near[64];
@@ -343,7 +344,7 @@ struct dlp_pipe {
     int n_staffed;                    /* those of cells of their own */
     dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
-    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
     int cells_from;          /* place of the stage that writes batch cells whole */
