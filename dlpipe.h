@@ -2193,7 +2193,7 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
+   Between fetch and the item map after it: fetch reads (by many requests at once, say), the map
    decodes, each with workers and a placement of its own. What was read lies in cells of these
    fields: an item has one from before its fetch until the map is through with it. It is in no
    batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
@@ -2270,10 +2270,10 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
                     are there by then: those of fetch, then those of each join, in their order; a
                     join's own callback sees its dataset's alone. A cache in front of it keeps what
-                    is there by then, one behind it all.
+                    is there by then, one after it all.
      DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
                     the datasets before it item i of its own is item n + i of the pipe. It stands
-                    directly behind fetch or another such join. dlp_mix_sampler gives the order, by
+                    directly after fetch or another such join. dlp_mix_sampler gives the order, by
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
@@ -2444,7 +2444,7 @@ typedef struct dlp_chunk {
     uint32_t worker;    /* worker number */
     int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
     void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
+    void **data;        /* [n_fields] where row 0 of each field goes, the others after it */
     dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
@@ -2460,7 +2460,7 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
 
 /* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
-   the others behind it, in the order of the dataset. The same for the same chunk, as long as the
+   the others after it, in the order of the dataset. The same for the same chunk, as long as the
    pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
    user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
    wait. */
@@ -2840,12 +2840,12 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
    The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
    and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
-   is none. Rows have these fields, of T tokens, zeros behind the last; lengths has the tokens used.
+   is none. Rows have these fields, of T tokens, zeros after the last; lengths has the tokens used.
    Besides two more:
 
      "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
                      end of the last one. A segment is one document's share of the row
-     "position_ids"  int32 [T]: places in the segment, or in the document; zeros behind the last
+     "position_ids"  int32 [T]: places in the segment, or in the document; zeros after the last
 
    Documents are dealt to streams, in the order of >>found, each dataset index being a part:
 
@@ -3794,7 +3794,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
    that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push behind the end get DLP_STOPPED.
+   be short. Producers that push after the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3963,6 +3963,15 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
    * A part queue wants the number of items in each part before it starts (items, count), also with
      steps_per_epoch: only so are order, state and the worst need of cells known. A program that
      cannot know them has a stream.
+   * Parts whose items are counted, and inputs whose items nobody has counted, share their cells,
+     who loads them and the search for free ones (inputs/cells.h), and not what is loaded next. By
+     the counts each batch of any epoch says which parts it needs: parts are asked for batch by
+     batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
+     batches may come in any order. Without counts a stream can only be read on: whole inputs, each
+     of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
+     each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
+     would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
+     inputs as parts would need counts. A failed part leaves all its rows out, a failed input one.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.
@@ -4261,7 +4270,7 @@ static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
 }
 
-/* The first n numbers, 1 or 2, behind key on its line; key NULL: on the first line. */
+/* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
 static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
     size_t skip = key ? strlen(key) : 0;
     while (skip > 0 && strncmp(text, key, skip) != 0) {
@@ -6319,9 +6328,9 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
 
 /* The permutation of a window of n items of stream s, which begins after that cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
-                              uint64_t s, const dlpi_cursor *behind, uint64_t n) {
+                              uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
-    seed = dlpi_absorb(dlpi_absorb(seed, behind->ordinal), behind->used);
+    seed = dlpi_absorb(dlpi_absorb(seed, after->ordinal), after->used);
     dlp_permutation_init(items, n, seed, epoch);
 }
 
@@ -6444,193 +6453,6 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
 }
-/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
-   said in >>impl-found. */
-
-#define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
-
-typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
-    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
-    bool listed;
-    bool failed; /* the last input is an error of the batch that has its one row */
-} dlpi_found_cell;
-
-typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-} dlpi_found_stream;
-
-typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
-    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
-    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends behind them */
-    bool asks;               /* there are other ranks to be asked */
-} dlpi_agreed;
-
-/* What observers see of it; scheduler. */
-typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
-} dlpi_found_counts;
-
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
-
-typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
-} dlpi_found_row;
-
-struct dlpi_found;
-
-/* What rows are, where they are not the items themselves. Of stream i: */
-typedef struct dlpi_found_rule {
-    void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-} dlpi_found_rule;
-
-typedef struct dlpi_found {
-    dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells, most_run;       /* inputs of a cell */
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
-    dlpi_found_plan plan;
-    dlpi_cursors cursors;
-    uint32_t each;  /* rows of a stream in a batch */
-    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
-    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
-    uint64_t run_until; /* tickets: look again what inputs cost */
-    bool run_known;
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
-    uint64_t epoch;
-    uint64_t tickets, left;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
-    dlpi_found_counts *counts;
-    dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
-    uint8_t pad1[DLPI_LINE];
-    dlpi_agreed agreed;
-} dlpi_found;
-
-/* ---- the lists of the streams ---- */
-
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
-    if (*first == DLPI_FOUND_NONE)
-        *first = c;
-    else
-        q->use[*last].next = c;
-    *last = c;
-}
-
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
-}
-
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
-    x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
-}
-
-/* Items of the first cell of a stream are used: the stream is behind the last of them. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    const dlpi_found_cell *u = &q->use[x->head];
-    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
-    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
-}
-
-/* All streams begin with this epoch, with what they have of it. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
-    q->epoch = epoch;
-    q->begun = true;
-    q->rc = DLP_OK;
-    q->stuck = false;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
-        x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
-        x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
-            x->epoch = epoch;
-            x->next = 0;
-        }
-        if (q->rule) q->rule->begin(q, i);
-    }
-}
-
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
-    if (x->last_known == DLPI_FOUND_NONE)
-        x->head = q->use[c].next;
-    else
-        q->use[x->last_known].next = q->use[c].next;
-    if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
-}
-
-/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
-   after the cell, are asked for again, into other cells. */
-static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    if (k + 1 == u->run) return;
-    u->run = k + 1;
-    while (u->next != DLPI_FOUND_NONE) {
-        uint32_t after = u->next;
-        u->next = q->use[after].next;
-        x->cells--;
-        dlpi_found_unlist(q, after, false);
-    }
-    x->tail = c;
-    x->epoch = u->epoch;
-    x->next = u->ordinal + u->run; /* of a pass: not its end */
-}
 
 /* ---- inputs dealt by their weights ----
    The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their
@@ -6688,7 +6510,7 @@ static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dl
     }
 }
 
-/* Each stream's inputs, in their order, one stream behind the other. */
+/* Each stream's inputs, in their order, one stream after the other. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
@@ -8306,7 +8128,7 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell behind the one that it took last, of cells of inputs, */
+    uint32_t input_at;     /* the cell after the one that it took last, of cells of inputs, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
@@ -8471,7 +8293,7 @@ typedef struct dlpi_counter { /* of the user's */
 typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
     dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
     uint32_t n_fields;
-    uint64_t n_added; /* items behind those of fetch, others' */
+    uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
@@ -8498,7 +8320,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
-    uint64_t base;             /* without a gap, and behind that: */
+    uint64_t base;             /* without a gap, and after that: */
     uint8_t at[DLPI_WINDOW_MAX];
 } dlpi_consumed;
 
@@ -8637,7 +8459,7 @@ static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
-/* Put an area behind those that are there. */
+/* Put an area after those that are there. */
 static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
                                  uint64_t count, uint32_t align) {
     dlpi_area *a = &p->areas[id];
@@ -9161,7 +8983,7 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* What began it: behind the words of an item that was one too many. */
+/* What began it: after the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
@@ -9682,7 +9504,7 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
                   p->n_cells, 4096);
     dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9692,7 +9514,7 @@ static void dlpi_cells_layout(dlp_pipe *p) {
    painted, and a byte that is found changed says which callback went past which end of a field, and
    how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
-   once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
+   once, after the batch cells. The row is copied in, its alignment with it, the cell is painted,
    and after the callback the row is copied out. A chunk is a row that fills a cell of its own, and
    stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
    line, and larger cells.
@@ -9742,7 +9564,7 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     return at;
 }
 
-/* What lies before span i, or behind the last. */
+/* What lies before span i, or after the last. */
 static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
@@ -10215,16 +10037,19 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
    delivered, what stands after the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
-    if (!p->d.unordered) return s;
+    const dlpi_bslot *slot;
+    if (!p->d.unordered || !p->epoch_open) return s;
     if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
-    /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
-    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
-        return DLPI_NO_SLOT;
-    if (s != DLPI_NO_SLOT) {
+    slot = s != DLPI_NO_SLOT ? dlpi_slot_at(p, s) : NULL;
+    if (slot && slot->seek_no != p->seek_no) { /* scheduled before the seek: it says nothing */
+        slot = NULL;
+        s = DLPI_NO_SLOT;
+    }
+    if (slot && slot->epoch != p->epoch_now) return DLPI_NO_SLOT; /* the epoch is consumed */
+    if (slot) {
         to->epoch = p->epoch_now;
         to->batch = p->consumed.base;
-        to->position = dlpi_slot_at(p, s)->begins;
+        to->position = slot->begins;
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_window_consumed(p, to->batch + k)) continue;
@@ -11223,7 +11048,7 @@ static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
                            uint32_t mask) {
     uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* after the bits it may be another's */
     uint64_t seen;
     if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
     seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
@@ -11720,7 +11545,7 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS ON ROWS
    timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
-   behind it has the worker whose units these are. */
+   after it has the worker whose units these are. */
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -15560,8 +15385,16 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of a state. At an epoch's beginning there is none. */
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
+   has none, the position says all. */
+static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
+    return p->source->state ? p->source->state(p, s, after) : NULL;
+}
+
+/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
+   is none. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
+    if (from == NULL) return;
     to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
     memset(to->sampler, 0, sizeof to->sampler);
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
@@ -15574,7 +15407,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
+    dlpi_state_source(to, dlpi_state_own(p, s, 1));
 }
 
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
@@ -15583,11 +15416,12 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
+        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
         p->after.position = slot->after;
-        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
+        if (own) p->after.source = *own;
     }
     if (flags & DLP_BATCH_LAST) {
         p->after.epoch = slot->epoch + 1;
@@ -15608,9 +15442,11 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
-    if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
+    if (s != DLPI_NO_SLOT)
+        dlpi_state_source(to, dlpi_state_own(p, s, 0));
+    else if (p->source->state)
+        dlpi_state_source(to, &p->after.source);
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -15663,6 +15499,13 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
+/* What s->params is a hash of, in words. */
+static const char *dlpi_state_params(const dlp_pipe *p) {
+    if (p->lender->params) return p->lender->params;
+    if (p->source->params) return p->source->params;
+    return "params (subset, weights, samples, function_id, datasets mixed)";
+}
+
 /* Is a saved state whole, and of this pipe's order? */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
@@ -15690,13 +15533,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e,
-                                  p->lender->params ? p->lender->params
-                                  : p->source->params
-                                      ? p->source->params
-                                      : "params (subset, weights, samples, function_id, "
-                                        "datasets mixed)",
-                                  s->params, mine.params);
+        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
@@ -16028,7 +15865,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       |                         +-- scheduler: a run goes on behind the one that failed -+
+       |                         +-- scheduler: a run goes on after the one that failed --+
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
@@ -16091,7 +15928,7 @@ typedef struct dlpi_input {
     uint32_t killed_by;
     dlp_error error;  /* of a load that failed */
     uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         after them [most] 32-bit numbers of their items, which who loads writes:
                          in lines of their own, since these go to and fro */
 } dlpi_input;
 
@@ -16120,8 +15957,13 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells) {
+/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
+                               uint64_t stride, const char *words) {
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
     return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
@@ -16174,9 +16016,18 @@ static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     }
 }
 
-/* ---- by the scheduler ---- */
+/* ---- by the scheduler: looking ahead ---- */
 
-/* *left: batches that have left the last stage that may send rows back. */
+/* A search for free cells, and what it depends on. */
+typedef struct dlpi_inputs_ahead {
+    uint64_t epoch, batch; /* to be scheduled next */
+    uint64_t left;         /* no batch below it will need its inputs again */
+    uint64_t loads;        /* inputs that were loaded, or have failed */
+    uint64_t tickets;      /* given */
+    bool stuck;            /* no cell was free */
+} dlpi_inputs_ahead;
+
+/* Batches below *left have left the last stage that may send rows back. */
 static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (*left < base) *left = base;                  /* delivered: their slots may be others' */
@@ -16186,8 +16037,31 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     }
 }
 
-/* Is an input that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
-   with it, and, if it is one, with the batch. */
+/* Is it worth while to search? One that found no free cell is not begun again until something has
+   changed on which it depends. */
+static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
+    const dlpi_inputs_ahead last = *a;
+    if (p->schedule.ended) return false;
+    a->epoch = epoch;
+    a->batch = batch;
+    a->loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    dlpi_inputs_leave(p, &a->left);
+    if (last.stuck && memcmp(&last, a, offsetof(dlpi_inputs_ahead, tickets)) == 0) return false;
+    a->stuck = false;
+    return true;
+}
+
+/* The batch in slot s has rows of cell c. Returns its number + 1. */
+static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    return used;
+}
+
+/* ---- by the scheduler: an input can't be loaded ---- */
+
+/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
+   one, with the batch. */
 static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
@@ -16195,6 +16069,13 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
     return true;
+}
+
+/* It is no error: the row that *e names is left out. */
+static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+    e->has_item = 1;
+    dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
 /* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
@@ -16225,6 +16106,14 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
                       .data = dlpi_input_bytes(p, c),
                       .bytes = cell->bytes,
                       .items = cell->items};
+}
+
+/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
+   same input, for no other may be here. */
+static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
+                                       uint64_t position, uint32_t k) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
 /* When an open cell may be tried; 0: now. */
@@ -16527,23 +16416,15 @@ typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     dlp_permutation items;     /* of (part, epoch) asked for last */
 } dlpi_part_use;
 
-typedef struct dlpi_part_place { /* what a search for free cells depends on */
-    uint64_t epoch, batch;       /* to be scheduled next */
-    uint64_t left, loads;
-} dlpi_part_place;
-
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
-    uint64_t *tables;   /* of both orders */
-    dlpi_part_use *use; /* [n_cells] */
-    uint64_t tickets;
+    uint64_t *tables;      /* of both orders */
+    dlpi_part_use *use;    /* [n_cells] */
     uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
-    uint64_t left;         /* no batch below it will need its parts again */
-    bool stuck;            /* no cell was free, when all was at: */
-    dlpi_part_place stuck_at;
+    dlpi_inputs_ahead ahead;
     uint32_t hint[DLPI_PART_HINTS];
 } dlpi_parts;
 
@@ -16706,11 +16587,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
-    dlpi_inputs_layout(p, st, q->n_cells);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                  q->n_cells, 4096);
+    dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
@@ -16747,17 +16624,17 @@ static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, 
     return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; n_cells: none. at: the batch to be scheduled
-   next. */
-static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
+/* A cell whose part no batch needs any more, closed; n_cells: none. */
+static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
+    const dlpi_inputs_ahead *at = &q->ahead;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -16770,7 +16647,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    u->ticket = ++q->tickets;
+    u->ticket = ++q->ahead.tickets;
     dlpi_input_reset(cell, epoch, 1);
     dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
@@ -16781,8 +16658,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
    none is free, or the part is in one since an epoch before, and it is not known yet whether its
    load fails: then this epoch tries again. *fresh counts tickets. */
-static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t part,
-                               uint32_t place, uint32_t *fresh) {
+static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
     if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
@@ -16791,7 +16667,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
         q->use[c].until = q->epoch;
         c = q->n_cells;
     }
-    if (c < q->n_cells || (c = dlpi_part_free_cell(p, at)) == q->n_cells) return c;
+    if (c < q->n_cells || (c = dlpi_part_free_cell(p)) == q->n_cells) return c;
     dlpi_part_issue(p, c, q->epoch, part);
     ++*fresh;
     return c;
@@ -16801,7 +16677,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
    parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
-static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
+static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
     uint32_t count, place = 0;
@@ -16810,7 +16686,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
         dlpi_piece x;
         uint32_t c;
         dlpi_parts_piece(&q->plan, q->epoch, from + r, count - r, &x);
-        if ((c = dlpi_part_want(p, at, x.part, place, fresh)) == q->n_cells) return -1;
+        if ((c = dlpi_part_want(p, x.part, place, fresh)) == q->n_cells) return -1;
         q->use[c].needed = true;
         q->use[c].need_epoch = q->epoch;
         q->use[c].need = q->batch;
@@ -16832,7 +16708,7 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
-    q->stuck = false;
+    q->ahead.stuck = false;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
         uint32_t low = dlpi_input_state(p, c);
@@ -16845,32 +16721,28 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     return dlpi_schedule_seek(p, to);
 }
 
-/* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
-   that has left the epoch wants the next one's first. */
-static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
-    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_generation_seek(cancel) == p->schedule.seek_no &&
-        at.epoch < (cancel & DLPI_EPOCH_MASK)) {
-        at.epoch = cancel & DLPI_EPOCH_MASK;
-        at.batch = 0;
-    }
-    dlpi_inputs_leave(p, &dlpi_parts_of(p)->left);
-    at.left = dlpi_parts_of(p)->left;
-    return at;
+/* Are there free cells to be sought for what the batch to be scheduled next wants, or those after
+   it? A caller that has left the epoch wants the next one's first. */
+static bool dlpi_parts_search(dlp_pipe *p) {
+    const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
+    const uint64_t next = cancel & DLPI_EPOCH_MASK;
+    dlpi_inputs_ahead *ahead = &dlpi_parts_of(p)->ahead;
+    const dlpi_scheduler *f = &p->schedule;
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < next)
+        return dlpi_inputs_search(p, ahead, next, 0);
+    return dlpi_inputs_search(p, ahead, f->epoch, f->in_epoch);
 }
 
 /* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
    scheduled. Returns how many. */
-static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
+static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+    while (q->epoch <= q->ahead.epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
            !dlpi_epoch_held(p, q->epoch)) {
-        int64_t same_batches = dlpi_parts_look(p, at, &fresh);
-        q->stuck = same_batches < 0;
-        if (q->stuck) break;
+        int64_t same_batches = dlpi_parts_look(p, &fresh);
+        q->ahead.stuck = same_batches < 0;
+        if (q->ahead.stuck) break;
         q->batch += (uint64_t)same_batches + 1;
         if (q->batch < p->batches_per_epoch) continue;
         q->batch = 0;
@@ -16879,24 +16751,17 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     return fresh;
 }
 
-/* Ask for the parts that come next. A search that found no free cell is not begun again until
-   something has changed on which it depends. */
+/* Ask for the parts that come next. */
 static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_part_place at;
+    const dlpi_inputs_ahead *at = &q->ahead;
     uint32_t fresh;
-    if (p->schedule.ended) return;
-    at = dlpi_parts_now(p);
-    if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
-        q->epoch = at.epoch;
-        q->batch = at.batch;
+    if (!dlpi_parts_search(p)) return;
+    if (q->epoch < at->epoch || (q->epoch == at->epoch && q->batch < at->batch)) {
+        q->epoch = at->epoch;
+        q->batch = at->batch;
     }
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
-    q->stuck = false;
-    q->stuck_at = at;
-    if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    dlpi_wake_for(p, st, fresh);
+    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_for(p, p->source_stage, fresh);
 }
 
 /* Are all parts there that the present batch needs? */
@@ -16925,7 +16790,6 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_worker *first = &p->workers[p->source_stage->first_worker];
     dlp_error e = cell->error;
     bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
@@ -16937,13 +16801,11 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
-    e.has_item = 1;
     for (uint32_t r = row; r < row + n; r++) {
         e.position = slot->position + r;
         e.index = dlpi_slot_index(p, s)[r];
-        dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+        dlpi_input_left_out(p, &e);
     }
-    dlpi_bump(&first->block->left_out, n); /* the scheduler is its one writer */
 }
 
 /* The rows of the batch in slot s: their indices, and the cells that they come from. */
@@ -16963,8 +16825,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
         n = (uint32_t)x.n;
         dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
-        q->use[c].used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+        q->use[c].used = dlpi_input_use(p, c, s);
         if (dlpi_input_state(p, c) == DLPI_INPUT_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
         r += n;
     }
@@ -16981,15 +16842,12 @@ static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row
     it->part = part;
 }
 
-/* In place of an item that failed: one of the same part, for no other may be here. */
 static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     const dlpi_input *cell = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row]);
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
-    uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     if (k == 0) return dlpi_slot_index(p, s)[row];
-    return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+    return cell->first + dlpi_input_replacement(p, cell, epoch, position, k);
 }
 
 /* ---- a part is loaded ---- */
@@ -17047,6 +16905,186 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .source = &dlpi_parts_source,
 };
 
+/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
+   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
+   said in >>impl-found. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
+#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+
+typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
+    bool listed;
+    bool failed; /* the last input is an error of the batch that has its one row */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known after `at` */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* after the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+} dlpi_found_stream;
+
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends after them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+} dlpi_found_row;
+
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has after them */
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each;  /* rows of a stream in a batch */
+    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
+    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
+    uint64_t run_until; /* tickets: look again what inputs cost */
+    bool run_known;
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    dlpi_inputs_ahead ahead;
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
+} dlpi_found;
+
+/* ---- the lists of the streams ---- */
+
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->ahead.left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
+}
+
+/* Items of the first cell of a stream are used: the stream is after the last of them. */
+static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->head];
+    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->ahead.stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+        if (q->rule) q->rule->begin(q, i);
+    }
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = q->use[c].next;
+    else
+        q->use[x->last_known].next = q->use[c].next;
+    if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Input k of cell c, an error, has the cell's last row: inputs of its run after it, and those
+   after the cell, are asked for again, into other cells. */
+static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (k + 1 == u->run) return;
+    u->run = k + 1;
+    while (u->next != DLPI_FOUND_NONE) {
+        uint32_t after = u->next;
+        u->next = q->use[after].next;
+        x->cells--;
+        dlpi_found_unlist(q, after, false);
+    }
+    x->tail = c;
+    x->epoch = u->epoch;
+    x->next = u->ordinal + u->run; /* of a pass: not its end */
+}
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    The source of batches whose items come in inputs of 0..k items, of which only a load tells how
@@ -17057,7 +17095,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 
    Of a stream's cells, in the order of its inputs,
      known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded behind one that is not
+     not known the rest: open, loading, or loaded after one that is not
    An input without items, or whose items are all given, is no longer in the list. Its cell is free
    when all batches that have rows of it have left the last stage that may send rows back.
 
@@ -17072,17 +17110,17 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
-   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
    take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
    input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
-   is an error, the cell ends with it, and what is behind is asked for again.
+   has. Where an input of a run is left out, the run goes on after it, in the same cell; where it
+   is an error, the cell ends with it, and what is after it is asked for again.
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
    given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items behind the beginning of the present window place <= window - 1 are given, and rows for
+   the items after the beginning of the present window place <= window - 1 are given, and rows for
    `look` more are wanted. All windows that these lie in end within the next multiple of `window`
    above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
@@ -17188,7 +17226,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
+/* Of a stream, after the last row given or, with windows, after the beginning of the window that
    this is in: as many rows as must be known at once. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
@@ -17261,13 +17299,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
-                  q->n_cells, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
-                  dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
+    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                       q->plan.window ? "part cells, windows" : "part cells");
 }
 
 /* Weights, and who has which inputs by them, are there since the stage was added. */
@@ -17333,10 +17368,8 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
         cell->error = e;
         return 1;
     }
-    e.has_item = 1;
     e.index = cell->index;
-    dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
-    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1);
+    dlpi_input_left_out(p, &e);
     return 0;
 }
 
@@ -17345,7 +17378,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
 static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -17532,7 +17565,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
 }
 
-/* All items of the window are given: the next one begins behind them. */
+/* All items of the window are given: the next one begins after them. */
 static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
@@ -17575,7 +17608,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         return c;
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->left) break;
+        if (q->use[c].used > q->ahead.left) break;
         if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
@@ -17599,7 +17632,7 @@ static void dlpi_found_fit_run(dlp_pipe *p) {
     }
     most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
     q->run_known = n > 0;
 }
 
@@ -17619,7 +17652,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     const uint32_t run = dlpi_found_run(q, s, x->next);
     *u = (dlpi_found_cell){.epoch = x->epoch,
                            .ordinal = x->next,
-                           .ticket = ++q->tickets,
+                           .ticket = ++q->ahead.tickets,
                            .run = run,
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
@@ -17655,32 +17688,30 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
 static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     if (q->most_run == 1) return true;
-    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
+    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
-/* Ask for inputs until there is no free cell. A search that found none is not begun again until
-   something has changed on which it depends. */
+/* The present epoch is the one that streams are in. */
+static void dlpi_found_now(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
+}
+
+/* Ask for inputs until there is no free cell. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_found_place at = {p->schedule.epoch, p->schedule.published, 0, 0};
     uint32_t fresh = 0, c, i;
-    if (p->schedule.ended) return;
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    dlpi_inputs_leave(p, &q->left);
-    at.left = q->left;
-    if (!q->begun || q->epoch != at.epoch) dlpi_found_begin(q, at.epoch);
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
+    dlpi_found_now(p);
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    q->stuck_at = at;
     while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
            (c = dlpi_found_free_cell(p)) < q->n_cells) {
         dlpi_found_issue(p, i, c);
         fresh++;
     }
-    q->stuck = true;
-    if (fresh > 0) dlpi_wake_for(p, st, fresh);
+    q->ahead.stuck = true;
+    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -17714,7 +17745,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
     int rc;
-    if (!q->begun || q->epoch != f->epoch) dlpi_found_begin(q, f->epoch);
+    dlpi_found_now(p);
     if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
     *rows = p->global_batch;
     if (q->plan.steps)
@@ -17738,10 +17769,8 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
 /* The batch in slot s has something of cell c. */
 static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
-    if (u->used == used) return;
-    u->used = used;
-    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
+    u->used = dlpi_input_use(p, c, s);
 }
 
 /* Row r of slot s is of the input in cell c that failed. */
@@ -17825,7 +17854,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
 /* What is noted of a batch: it has items of this rank; more follow. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
-/* The rows of the batch in slot s, and the state behind it. */
+/* The rows of the batch in slot s, and the state after it. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t count = dlpi_slot_at(p, s)->count;
@@ -17858,11 +17887,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     dlp_part *part = extra;
     *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
-    if (k > 0) { /* in place of an item that failed: another one of the same input */
-        uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
-        part->item =
-            dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, it->position), k));
-    }
+    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
     it->part = part;
 }
 
@@ -18408,7 +18433,9 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     return DLP_OK;
 }
 
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
+   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
+   change what they call; those run before any sleep, for nobody else does their work. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
     p->awake.wait.rounds = 0;
@@ -18621,7 +18648,7 @@ static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
 }
 
-/* What this rank says: of batch b, the next one, and those behind it. */
+/* What this rank says: of batch b, the next one, and those after it. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
@@ -18909,7 +18936,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
 typedef struct dlpi_expand {
-    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
@@ -18930,7 +18957,7 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
     return align;
 }
 
-/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
+/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -18942,9 +18969,9 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
-    dlpi_expand *x = st->self;
+/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
+   sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
@@ -18960,14 +18987,14 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
     x->input.fields = x->input_fields;
     fetch->item = copy;
-    fetch->user = x;
+    fetch->user = user;
     fetch->dataset.writes_all_bytes = 1;
     return DLP_OK;
 }
 
 /* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    dlpi_expand *x = p->source_stage->self;
+static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
+                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -18976,8 +19003,8 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    x->found.plan.n_inputs = p->fetch->dataset.n_items;
-    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
 
@@ -19024,11 +19051,13 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   one after the other, each as its lengths and its fields; after them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
+_Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
@@ -19149,7 +19178,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
         x->copies.step = dlpi_expand_copy_step;
@@ -19164,7 +19193,9 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
+static int dlpi_expand_sizes(dlp_pipe *p) {
+    return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
+}
 
 /* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
    of an input each; items in another order have one for each cell. */
@@ -19206,7 +19237,7 @@ typedef struct dlpi_making { /* what expand calls have in common */
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+/* Let expand make items of the input that fetch, where there is one, writes after them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
@@ -19313,7 +19344,7 @@ typedef struct dlpi_fit_stream {
 
 typedef struct dlpi_fit_row { /* known */
     uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor behind;       /* the stream, when it is given */
+    dlpi_cursor after;        /* the stream, when it is given */
 } dlpi_fit_row;
 
 typedef struct
@@ -19325,7 +19356,7 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
     uint32_t most; /* S */
     uint32_t n;    /* fields of a document */
@@ -19336,9 +19367,9 @@ typedef struct dlpi_pack {
     dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
     dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
 } dlpi_pack;
 
@@ -19349,7 +19380,7 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* A piece of the document in cell c, behind what row r of slot s has. */
+/* A piece of the document in cell c, after what row r of slot s has. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -19377,7 +19408,7 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
    not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
    of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
+   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
    `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
 
@@ -19438,7 +19469,7 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* A stream gives its first tokens: the next row begins behind them. */
+/* A stream gives its first tokens: the next row begins after them. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];
@@ -19483,11 +19514,11 @@ static const dlpi_found_rule dlpi_pack_cut = {
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A
    window is laid out only while fewer than R rows are known, those that must be: so memory for
    known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
    is the window's last document, used.
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. A document that
@@ -19657,7 +19688,7 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is behind it. */
+/* Append n rows as they were laid out; each is told where the stream is after it. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
                             uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -19668,8 +19699,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
+        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
     }
 }
 
@@ -19720,7 +19751,7 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* A document that a cursor is behind is given; of others the window tells. */
+/* A document that a cursor stands after is given; of others the window tells. */
 static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
 
 static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
@@ -19749,7 +19780,7 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
         dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
     }
-    k->x.found.streams[i].at = from->behind;
+    k->x.found.streams[i].at = from->after;
     dlpi_fit_drop(k, i);
     dlpi_pack_count(p, row);
 }
@@ -19797,6 +19828,8 @@ static void dlpi_fit_live(dlpi_pack *k) {
 }
 
 /* ---- the desc ---- */
+
+_Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
 
 static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
     static const dlpi_bound bounds[] = {
@@ -19867,7 +19900,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
@@ -19887,7 +19920,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
     dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
     return DLP_OK;
@@ -19982,7 +20015,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
                    (size_t)bytes);
             to += bytes;
         }
-        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
     }
     dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;
@@ -20337,7 +20370,7 @@ static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
 }
 
-/* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
+/* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
@@ -20926,6 +20959,13 @@ static int dlpi_add_refused(const dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
+/* The first argument of an open call that is NULL; what: the name of the second. */
+static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
+                          dlp_error *err) {
+    const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
+    return name ? dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name) : DLP_OK;
+}
+
 /* The links, and where none leads to a stage, that from the stage added before it. Done again by
    each plan and start: stages and links may have come since. */
 static void dlpi_chain(dlp_pipe *p) {
@@ -21236,7 +21276,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
-/* Items of other datasets, behind those of fetch. The plan may have been made before. */
+/* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset.n_items -= p->datasets.n_added;
@@ -21264,7 +21304,9 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
-/* Everything that follows from the descs; p->err tells what does not fit. */
+/* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
+   above it: roles follow from the chain, counts of items from what stages add, slots from the rows
+   of a batch, workers and fields from both; only then can a kind check its desc against others'. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
@@ -21437,7 +21479,7 @@ static void dlpi_layout_cells(dlp_pipe *p) {
                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
-/* Each concern puts its areas into the region, one behind the other. */
+/* Each concern puts its areas into the region, one after the other. */
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);
@@ -24297,9 +24339,8 @@ static void dlpi_files_choose(dlp_files *f) {
 DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlp_files *f;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK) return rc;
     wrong = dlpi_files_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     f = calloc(1, sizeof *f);
@@ -24794,6 +24835,18 @@ static void dlpi_source_id(uint64_t id, dlp_sampler_desc *sampler) {
     if (sampler->function == NULL && sampler->batches.next == NULL) sampler->function_id = id;
 }
 
+/* A dataset of files that are mapped: its fetch writes all bytes, and it has an end. */
+static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field *fields,
+                             uint32_t n_fields, dlp_item_fn fetch, void *user) {
+    to->n_items = n_items;
+    to->fields = fields;
+    to->n_fields = n_fields;
+    to->writes_all_bytes = 1;
+    to->fetch = fetch;
+    to->user = user;
+    to->open_end = 0;
+}
+
 #include <glob.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-tokens     TOKENS OUT OF SHARDS
@@ -24914,7 +24967,7 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Tokens behind a header that says nothing. */
+/* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -24945,7 +24998,7 @@ static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
     s->items = windows / t->info.windows;
     s->left_out = s->tokens;
-    if (s->items > 0) /* behind the last window; tokens between windows do not count */
+    if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
@@ -25078,9 +25131,7 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
     const char *field = "", *wrong;
     glob_t found;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
@@ -25170,7 +25221,7 @@ static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
 enum {
     DLPI_LOOK_BLOCK = 64,
     DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; behind these the caches go on by themselves */
+    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
 };
 
 typedef struct dlpi_look {
@@ -25267,13 +25318,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = t->info.n_items;
-    dataset->fields = &t->field;
-    dataset->n_fields = 1;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_tokens_fetch;
-    dataset->user = t;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -25284,10 +25329,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_loader_desc loader;
     dlp_tokens *t = NULL;
     int rc;
-    if (out == NULL || tokens == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
@@ -25304,7 +25346,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place behind it. (Where eot is a document's
+/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
    first token, tokens begin with the row's second: so that is the token's own place.) */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {
@@ -26081,9 +26123,7 @@ static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
 DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
     dlp_arrays *a;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
@@ -26156,13 +26196,7 @@ static int dlpi_arrays_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = a->info.n_items;
-    dataset->fields = a->fields;
-    dataset->n_fields = a->info.n_fields;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_arrays_fetch;
-    dataset->user = a;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, a->info.n_items, a->fields, a->info.n_fields, dlpi_arrays_fetch, a);
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }
@@ -26172,10 +26206,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_loader_desc loader;
     dlp_arrays *a = NULL;
     int rc;
-    if (out == NULL || arrays == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
@@ -26327,10 +26358,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_chunks_desc d;
     dlp_arrays *a = NULL;
     int rc;
-    if (out == NULL || arrays == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads: 0, for batches are views of files "
@@ -26362,7 +26390,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
    U4     users           see >>impl-mapped
 
-   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
    the item that it had. So where there is such a stage the last items are kept, by the number of
    their row, as many as slots have rows: older ones are past all that asks again. They lie in the
    fetch stage's own area of the region. */
@@ -26651,7 +26679,7 @@ static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
 }
 
 /* Of the lane in turn, if it is full, all but the last `keep` items are left out; the end of a
-   stream is not, nor what lies behind it. */
+   stream is not, nor what lies after it. */
 static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
     if (stock > s->capacity) return DLP_ERR_CORRUPT;
@@ -27745,7 +27773,7 @@ DLPDEF const char *dlp_link_name(int kind) {
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-/* What is behind the n bytes that were written. */
+/* What is after the n bytes that were written. */
 static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
     bool room = (size_t)n < size;
     *left = room ? size - (size_t)n : 0;
@@ -28279,9 +28307,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
                             const dlpi_loader_source *source, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
@@ -28672,9 +28698,7 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     dlpi_choice to = {0, ""};
     int rc = DLP_OK;
     bool chosen;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     chosen = desc->preload == DLP_PRELOAD_AUTO;
     to.preload = desc->preload;
     if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;

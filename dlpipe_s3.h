@@ -1316,7 +1316,7 @@ static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t
         unsigned char c = (unsigned char)from[i];
         bool plain = dlpi_s3_uri_plain(c) || (c == '/' && keep_slash);
         size_t more = plain ? 1 : 3;
-        if (at + more < size) { /* if not, then none behind it either */
+        if (at + more < size) { /* if not, then none after it either */
             to[at] = plain ? (char)c : '%';
             if (!plain) to[at + 1] = "0123456789ABCDEF"[c >> 4];
             if (!plain) to[at + 2] = "0123456789ABCDEF"[c & 15];
@@ -1695,7 +1695,7 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
 
 static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Go on behind the next mark. Returns where the mark begins, or NULL: there is none. */
+/* Go on after the next mark. Returns where the mark begins, or NULL: there is none. */
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
     const char *found = memmem(x->at, (size_t)(x->end - x->at), mark, strlen(mark));
     if (found) x->at = found + strlen(mark);
@@ -1725,7 +1725,7 @@ static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     return whole;
 }
 
-/* "</a>", behind its slash. */
+/* "</a>", after its slash. */
 static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x), *open;
     while (x->at < x->end && dlpi_s3_is_space(*x->at)) x->at++;
@@ -1739,7 +1739,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     return DLPI_S3_XML_CLOSE;
 }
 
-/* "<a b='c'>", behind its bracket. */
+/* "<a b='c'>", after its bracket. */
 static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x);
     if (x->name.n == 0) return dlpi_s3_xml_bad(x, "a tag has no name");
@@ -1989,7 +1989,7 @@ static bool dlpi_s3_json_value(dlpi_s3_json *j) {
     }
 }
 
-/* Read four hex digits behind "\u". Returns their value, or -1. */
+/* Read four hex digits after "\u". Returns their value, or -1. */
 static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
     int32_t v = 0;
     if (end - at < 4) return -1;
@@ -2424,7 +2424,7 @@ static bool dlpi_s3_head_line_ok(const char *escaped) {
     return true;
 }
 
-/* Headers behind the line: host, signed ones, those of the body and connection. */
+/* Headers after the line: host, signed ones, those of the body and connection. */
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
     char length[24];
@@ -2453,7 +2453,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* Write a request's head, signed, up to its empty line (no terminator behind it is promised).
+/* Write a request's head, signed, up to its empty line (no terminator after it is promised).
    Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
    cannot hold. */
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {
@@ -2633,7 +2633,7 @@ enum { /* what the next byte belongs to */
        DLPI_S3_AT_CLOSE,  /* a body until the connection ends */
        DLPI_S3_AT_SIZE,   /* a chunk's line */
        DLPI_S3_AT_CHUNK,
-       DLPI_S3_AT_CHUNK_END, /* the CR LF behind it */
+       DLPI_S3_AT_CHUNK_END, /* the CR LF after it */
        DLPI_S3_AT_TRAILER,
        DLPI_S3_AT_END,
        DLPI_S3_AT_BAD
@@ -4051,7 +4051,7 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* "name = value", perhaps a comment behind blanks. */
+/* "name = value", perhaps a comment after blanks. */
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
     size_t n_name, n_value;
@@ -6442,7 +6442,7 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
    first byte where the object has no ETag or another one. */
 
 enum {
-    DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body behind it */
+    DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
     DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
     DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
@@ -6711,7 +6711,7 @@ struct dlpi_s3_op {
     bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
     char region[64]; /* "": the client's */
     dlpi_s3_endpoint to;
-    const char *to_query; /* behind the path in to_path; NULL: there was none */
+    const char *to_query; /* after the path in to_path; NULL: there was none */
     char to_path[DLPI_S3_HTTP_LINE];
 };
 
@@ -7157,7 +7157,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     return DLP_ERR_REMOTE;
 }
 
-/* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
+/* Whether the next attempt may go on after the bytes that have come: only if If-Match makes sure
    that they are of the same object. Behind the last one nothing can be asked for: where all had
    come, and then what is no end of an answer, it begins again. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
@@ -7841,7 +7841,7 @@ static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     return true;
 }
 
-/* 416: nothing follows behind what has come. So that was all, though its end had not been told. */
+/* 416: nothing follows what has come. So that was all, though its end had not been told. */
 static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
     dlpi_s3_op *op = range->op;
     if (h->status != 416 || !op->opened || range->bytes != UINT64_MAX || range->done == 0)
@@ -7875,7 +7875,7 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
-/* Write the head into the connection's memory, and a small body behind it. */
+/* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
     static const char *const methods[] = {"GET", "HEAD", "PUT"};
@@ -8209,7 +8209,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_range_rescan(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
-        dlpi_s3_connection_done(io, connection); /* a 200 went on behind the range */
+        dlpi_s3_connection_done(io, connection); /* a 200 went on after the range */
     }
     return false;
 }
@@ -8311,7 +8311,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
                 return;
             }
             if (connection->range->done == connection->range->bytes && !connection->http.chunked) {
-                dlpi_s3_connection_done(io, connection); /* a 200 goes on behind the range */
+                dlpi_s3_connection_done(io, connection); /* a 200 goes on after the range */
                 return;
             }
         } else if (!dlpi_s3_connection_schedule(io, connection, to, (size_t)got)) {
@@ -9301,7 +9301,7 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
    >>s3-impl-list         PAGES
    A page is checked as a whole when it has come, then walked through by two cursors: one stops at
    Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
-   write one behind the other. Keys are decoded when a cursor stops, into memory of the list. */
+   write one after the other. Keys are decoded when a cursor stops, into memory of the list. */
 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
@@ -10558,7 +10558,7 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* Ranges of one object: may b follow behind a in one request? */
+/* Ranges of one object: may b follow a in one request? */
 static bool dlpi_src_joins(const dlp_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
@@ -10573,7 +10573,7 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
-/* The nearest held neighbour of the ranges first..last: before them, or behind. NULL: none. */
+/* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
     const dlp_s3_source *s = w->source;

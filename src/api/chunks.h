@@ -49,7 +49,7 @@ typedef struct dlp_chunk {
     uint32_t worker;    /* worker number */
     int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
     void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
+    void **data;        /* [n_fields] where row 0 of each field goes, the others after it */
     dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
@@ -65,7 +65,7 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
 
 /* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
-   the others behind it, in the order of the dataset. The same for the same chunk, as long as the
+   the others after it, in the order of the dataset. The same for the same chunk, as long as the
    pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
    user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
    wait. */

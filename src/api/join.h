@@ -12,10 +12,10 @@
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
                     are there by then: those of fetch, then those of each join, in their order; a
                     join's own callback sees its dataset's alone. A cache in front of it keeps what
-                    is there by then, one behind it all.
+                    is there by then, one after it all.
      DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
                     the datasets before it item i of its own is item n + i of the pipe. It stands
-                    directly behind fetch or another such join. dlp_mix_sampler gives the order, by
+                    directly after fetch or another such join. dlp_mix_sampler gives the order, by
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 

@@ -14,12 +14,12 @@
 
    The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
    and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
-   is none. Rows have these fields, of T tokens, zeros behind the last; lengths has the tokens used.
+   is none. Rows have these fields, of T tokens, zeros after the last; lengths has the tokens used.
    Besides two more:
 
      "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
                      end of the last one. A segment is one document's share of the row
-     "position_ids"  int32 [T]: places in the segment, or in the document; zeros behind the last
+     "position_ids"  int32 [T]: places in the segment, or in the document; zeros after the last
 
    Documents are dealt to streams, in the order of >>found, each dataset index being a part:
 

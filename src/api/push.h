@@ -20,7 +20,7 @@
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
    that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push behind the end get DLP_STOPPED.
+   be short. Producers that push after the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64

@@ -3,7 +3,7 @@
 #include "api/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
+   Between fetch and the item map after it: fetch reads (by many requests at once, say), the map
    decodes, each with workers and a placement of its own. What was read lies in cells of these
    fields: an item has one from before its fetch until the map is through with it. It is in no
    batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see

@@ -34,7 +34,7 @@ static bool dlpi_read_first(const char *path, uint64_t *to, int n) {
     return dlpi_read_text(path, text, sizeof text) && dlpi_numbers_in(text, to, n);
 }
 
-/* The first n numbers, 1 or 2, behind key on its line; key NULL: on the first line. */
+/* The first n numbers, 1 or 2, after key on its line; key NULL: on the first line. */
 static bool dlpi_numbers_behind(const char *text, const char *key, uint64_t *to, int n) {
     size_t skip = key ? strlen(key) : 0;
     while (skip > 0 && strncmp(text, key, skip) != 0) {

@@ -49,6 +49,13 @@ static int dlpi_add_refused(const dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
+/* The first argument of an open call that is NULL; what: the name of the second. */
+static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
+                          dlp_error *err) {
+    const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
+    return name ? dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name) : DLP_OK;
+}
+
 /* The links, and where none leads to a stage, that from the stage added before it. Done again by
    each plan and start: stages and links may have come since. */
 static void dlpi_chain(dlp_pipe *p) {

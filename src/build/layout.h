@@ -41,7 +41,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
-/* Items of other datasets, behind those of fetch. The plan may have been made before. */
+/* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset.n_items -= p->datasets.n_added;
@@ -69,7 +69,9 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
-/* Everything that follows from the descs; p->err tells what does not fit. */
+/* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
+   above it: roles follow from the chain, counts of items from what stages add, slots from the rows
+   of a batch, workers and fields from both; only then can a kind check its desc against others'. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
@@ -242,7 +244,7 @@ static void dlpi_layout_cells(dlp_pipe *p) {
                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
-/* Each concern puts its areas into the region, one behind the other. */
+/* Each concern puts its areas into the region, one after the other. */
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);

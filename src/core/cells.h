@@ -93,5 +93,5 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
                   p->n_cells, 4096);
     dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
 }

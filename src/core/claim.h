@@ -196,7 +196,7 @@ static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
                            uint32_t mask) {
     uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* after the bits it may be another's */
     uint64_t seen;
     if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
     seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */

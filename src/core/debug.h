@@ -7,7 +7,7 @@
    painted, and a byte that is found changed says which callback went past which end of a field, and
    how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
-   once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
+   once, after the batch cells. The row is copied in, its alignment with it, the cell is painted,
    and after the callback the row is copied out. A chunk is a row that fills a cell of its own, and
    stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
    line, and larger cells.
@@ -57,7 +57,7 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     return at;
 }
 
-/* What lies before span i, or behind the last. */
+/* What lies before span i, or after the last. */
 static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;

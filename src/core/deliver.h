@@ -201,7 +201,9 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     return DLP_OK;
 }
 
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
+   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
+   change what they call; those run before any sleep, for nobody else does their work. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
     p->awake.wait.rounds = 0;

@@ -116,7 +116,7 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* What began it: behind the words of an item that was one too many. */
+/* What began it: after the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */

@@ -103,7 +103,7 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell behind the one that it took last, of cells of inputs, */
+    uint32_t input_at;     /* the cell after the one that it took last, of cells of inputs, */
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
@@ -268,7 +268,7 @@ typedef struct dlpi_counter { /* of the user's */
 typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
     dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
     uint32_t n_fields;
-    uint64_t n_added; /* items behind those of fetch, others' */
+    uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
 
 typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
@@ -295,7 +295,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
-    uint64_t base;             /* without a gap, and behind that: */
+    uint64_t base;             /* without a gap, and after that: */
     uint8_t at[DLPI_WINDOW_MAX];
 } dlpi_consumed;
 
@@ -434,7 +434,7 @@ static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
-/* Put an area behind those that are there. */
+/* Put an area after those that are there. */
 static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
                                  uint64_t count, uint32_t align) {
     dlpi_area *a = &p->areas[id];

@@ -6,7 +6,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS ON ROWS
    timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
-   behind it has the worker whose units these are. */
+   after it has the worker whose units these are. */
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {

@@ -38,8 +38,16 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of a state. At an epoch's beginning there is none. */
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
+   has none, the position says all. */
+static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
+    return p->source->state ? p->source->state(p, s, after) : NULL;
+}
+
+/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
+   is none. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
+    if (from == NULL) return;
     to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
     memset(to->sampler, 0, sizeof to->sampler);
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
@@ -52,7 +60,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
+    dlpi_state_source(to, dlpi_state_own(p, s, 1));
 }
 
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
@@ -61,11 +69,12 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
+        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
         p->after.epoch = slot->epoch;
         p->after.batch = slot->in_epoch + 1;
         p->after.position = slot->after;
-        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
+        if (own) p->after.source = *own;
     }
     if (flags & DLP_BATCH_LAST) {
         p->after.epoch = slot->epoch + 1;
@@ -86,9 +95,11 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
-    if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
+    if (s != DLPI_NO_SLOT)
+        dlpi_state_source(to, dlpi_state_own(p, s, 0));
+    else if (p->source->state)
+        dlpi_state_source(to, &p->after.source);
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -141,6 +152,13 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
+/* What s->params is a hash of, in words. */
+static const char *dlpi_state_params(const dlp_pipe *p) {
+    if (p->lender->params) return p->lender->params;
+    if (p->source->params) return p->source->params;
+    return "params (subset, weights, samples, function_id, datasets mixed)";
+}
+
 /* Is a saved state whole, and of this pipe's order? */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
@@ -168,13 +186,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e,
-                                  p->lender->params ? p->lender->params
-                                  : p->source->params
-                                      ? p->source->params
-                                      : "params (subset, weights, samples, function_id, "
-                                        "datasets mixed)",
-                                  s->params, mine.params);
+        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",

@@ -59,16 +59,19 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
    delivered, what stands after the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
-    if (!p->d.unordered) return s;
+    const dlpi_bslot *slot;
+    if (!p->d.unordered || !p->epoch_open) return s;
     if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
-    /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
-    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
-        return DLPI_NO_SLOT;
-    if (s != DLPI_NO_SLOT) {
+    slot = s != DLPI_NO_SLOT ? dlpi_slot_at(p, s) : NULL;
+    if (slot && slot->seek_no != p->seek_no) { /* scheduled before the seek: it says nothing */
+        slot = NULL;
+        s = DLPI_NO_SLOT;
+    }
+    if (slot && slot->epoch != p->epoch_now) return DLPI_NO_SLOT; /* the epoch is consumed */
+    if (slot) {
         to->epoch = p->epoch_now;
         to->batch = p->consumed.base;
-        to->position = dlpi_slot_at(p, s)->begins;
+        to->position = slot->begins;
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_window_consumed(p, to->batch + k)) continue;

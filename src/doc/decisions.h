@@ -40,6 +40,15 @@
    * A part queue wants the number of items in each part before it starts (items, count), also with
      steps_per_epoch: only so are order, state and the worst need of cells known. A program that
      cannot know them has a stream.
+   * Parts whose items are counted, and inputs whose items nobody has counted, share their cells,
+     who loads them and the search for free ones (inputs/cells.h), and not what is loaded next. By
+     the counts each batch of any epoch says which parts it needs: parts are asked for batch by
+     batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
+     batches may come in any order. Without counts a stream can only be read on: whole inputs, each
+     of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
+     each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
+     would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
+     inputs as parts would need counts. A failed part leaves all its rows out, a failed input one.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.

@@ -28,7 +28,7 @@ static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
 }
 
-/* What this rank says: of batch b, the next one, and those behind it. */
+/* What this rank says: of batch b, the next one, and those after it. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));

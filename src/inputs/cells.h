@@ -21,7 +21,7 @@
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       |                         +-- scheduler: a run goes on behind the one that failed -+
+       |                         +-- scheduler: a run goes on after the one that failed --+
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
@@ -84,7 +84,7 @@ typedef struct dlpi_input {
     uint32_t killed_by;
     dlp_error error;  /* of a load that failed */
     uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         after them [most] 32-bit numbers of their items, which who loads writes:
                          in lines of their own, since these go to and fro */
 } dlpi_input;
 
@@ -113,8 +113,13 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells) {
+/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
+                               uint64_t stride, const char *words) {
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
     return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
@@ -167,9 +172,18 @@ static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     }
 }
 
-/* ---- by the scheduler ---- */
+/* ---- by the scheduler: looking ahead ---- */
 
-/* *left: batches that have left the last stage that may send rows back. */
+/* A search for free cells, and what it depends on. */
+typedef struct dlpi_inputs_ahead {
+    uint64_t epoch, batch; /* to be scheduled next */
+    uint64_t left;         /* no batch below it will need its inputs again */
+    uint64_t loads;        /* inputs that were loaded, or have failed */
+    uint64_t tickets;      /* given */
+    bool stuck;            /* no cell was free */
+} dlpi_inputs_ahead;
+
+/* Batches below *left have left the last stage that may send rows back. */
 static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (*left < base) *left = base;                  /* delivered: their slots may be others' */
@@ -179,8 +193,31 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
     }
 }
 
-/* Is an input that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
-   with it, and, if it is one, with the batch. */
+/* Is it worth while to search? One that found no free cell is not begun again until something has
+   changed on which it depends. */
+static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
+    const dlpi_inputs_ahead last = *a;
+    if (p->schedule.ended) return false;
+    a->epoch = epoch;
+    a->batch = batch;
+    a->loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    dlpi_inputs_leave(p, &a->left);
+    if (last.stuck && memcmp(&last, a, offsetof(dlpi_inputs_ahead, tickets)) == 0) return false;
+    a->stuck = false;
+    return true;
+}
+
+/* The batch in slot s has rows of cell c. Returns its number + 1. */
+static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    return used;
+}
+
+/* ---- by the scheduler: an input can't be loaded ---- */
+
+/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
+   one, with the batch. */
 static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     const dlp_workers_desc *d = &p->source_stage->w;
     if (e->code == DLP_SKIP) return false;
@@ -188,6 +225,13 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
     e->code = DLP_ERR_BUDGET;
     return true;
+}
+
+/* It is no error: the row that *e names is left out. */
+static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+    e->has_item = 1;
+    dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
 /* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
@@ -218,6 +262,14 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
                       .data = dlpi_input_bytes(p, c),
                       .bytes = cell->bytes,
                       .items = cell->items};
+}
+
+/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
+   same input, for no other may be here. */
+static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
+                                       uint64_t position, uint32_t k) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
 /* When an open cell may be tried; 0: now. */

@@ -3,7 +3,6 @@
 #include "api/found.h"
 #include "inputs/lists.h"
 #include "order/found_weights.h"
-#include "inputs/cells.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    The source of batches whose items come in inputs of 0..k items, of which only a load tells how
@@ -14,7 +13,7 @@
 
    Of a stream's cells, in the order of its inputs,
      known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded behind one that is not
+     not known the rest: open, loading, or loaded after one that is not
    An input without items, or whose items are all given, is no longer in the list. Its cell is free
    when all batches that have rows of it have left the last stage that may send rows back.
 
@@ -29,17 +28,17 @@
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
-   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
    take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
    input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
-   is an error, the cell ends with it, and what is behind is asked for again.
+   has. Where an input of a run is left out, the run goes on after it, in the same cell; where it
+   is an error, the cell ends with it, and what is after it is asked for again.
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
    given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items behind the beginning of the present window place <= window - 1 are given, and rows for
+   the items after the beginning of the present window place <= window - 1 are given, and rows for
    `look` more are wanted. All windows that these lie in end within the next multiple of `window`
    above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
@@ -145,7 +144,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
+/* Of a stream, after the last row given or, with windows, after the beginning of the window that
    this is in: as many rows as must be known at once. */
 static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
@@ -218,13 +217,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
-                  q->n_cells, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
-                  dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
+    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                       q->plan.window ? "part cells, windows" : "part cells");
 }
 
 /* Weights, and who has which inputs by them, are there since the stage was added. */
@@ -290,10 +286,8 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
         cell->error = e;
         return 1;
     }
-    e.has_item = 1;
     e.index = cell->index;
-    dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
-    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1);
+    dlpi_input_left_out(p, &e);
     return 0;
 }
 
@@ -302,7 +296,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
 static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -489,7 +483,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
 }
 
-/* All items of the window are given: the next one begins behind them. */
+/* All items of the window are given: the next one begins after them. */
 static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
@@ -532,7 +526,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
         return c;
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->left) break;
+        if (q->use[c].used > q->ahead.left) break;
         if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
@@ -556,7 +550,7 @@ static void dlpi_found_fit_run(dlp_pipe *p) {
     }
     most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
     q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
     q->run_known = n > 0;
 }
 
@@ -576,7 +570,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     const uint32_t run = dlpi_found_run(q, s, x->next);
     *u = (dlpi_found_cell){.epoch = x->epoch,
                            .ordinal = x->next,
-                           .ticket = ++q->tickets,
+                           .ticket = ++q->ahead.tickets,
                            .run = run,
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
@@ -612,32 +606,30 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
 static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     if (q->most_run == 1) return true;
-    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
+    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
     return q->run_known || q->streams[i].cells < q->need;
 }
 
-/* Ask for inputs until there is no free cell. A search that found none is not begun again until
-   something has changed on which it depends. */
+/* The present epoch is the one that streams are in. */
+static void dlpi_found_now(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
+}
+
+/* Ask for inputs until there is no free cell. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_found_place at = {p->schedule.epoch, p->schedule.published, 0, 0};
     uint32_t fresh = 0, c, i;
-    if (p->schedule.ended) return;
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    dlpi_inputs_leave(p, &q->left);
-    at.left = q->left;
-    if (!q->begun || q->epoch != at.epoch) dlpi_found_begin(q, at.epoch);
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
+    dlpi_found_now(p);
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    q->stuck_at = at;
     while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
            (c = dlpi_found_free_cell(p)) < q->n_cells) {
         dlpi_found_issue(p, i, c);
         fresh++;
     }
-    q->stuck = true;
-    if (fresh > 0) dlpi_wake_for(p, st, fresh);
+    q->ahead.stuck = true;
+    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -671,7 +663,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
     int rc;
-    if (!q->begun || q->epoch != f->epoch) dlpi_found_begin(q, f->epoch);
+    dlpi_found_now(p);
     if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
     *rows = p->global_batch;
     if (q->plan.steps)
@@ -695,10 +687,8 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
 /* The batch in slot s has something of cell c. */
 static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
-    if (u->used == used) return;
-    u->used = used;
-    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
+    u->used = dlpi_input_use(p, c, s);
 }
 
 /* Row r of slot s is of the input in cell c that failed. */
@@ -782,7 +772,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
 /* What is noted of a batch: it has items of this rank; more follow. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
-/* The rows of the batch in slot s, and the state behind it. */
+/* The rows of the batch in slot s, and the state after it. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t count = dlpi_slot_at(p, s)->count;
@@ -815,11 +805,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     dlp_part *part = extra;
     *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
-    if (k > 0) { /* in place of an item that failed: another one of the same input */
-        uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
-        part->item =
-            dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, it->position), k));
-    }
+    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
     it->part = part;
 }
 

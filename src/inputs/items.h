@@ -5,7 +5,7 @@
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
 typedef struct dlpi_expand {
-    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
@@ -26,7 +26,7 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
     return align;
 }
 
-/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
+/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -38,9 +38,9 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
-    dlpi_expand *x = st->self;
+/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
+   sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
@@ -56,14 +56,14 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
     x->input.fields = x->input_fields;
     fetch->item = copy;
-    fetch->user = x;
+    fetch->user = user;
     fetch->dataset.writes_all_bytes = 1;
     return DLP_OK;
 }
 
 /* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    dlpi_expand *x = p->source_stage->self;
+static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
+                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -72,8 +72,8 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    x->found.plan.n_inputs = p->fetch->dataset.n_items;
-    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
 

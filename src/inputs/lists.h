@@ -2,7 +2,7 @@
 #pragma once
 #include "api/found.h"
 #include "api/parts.h"
-#include "base/platform.h"
+#include "inputs/cells.h"
 #include "order/found.h"
 /* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
    in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
@@ -16,10 +16,10 @@
 typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
     uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
     bool listed;
     bool failed; /* the last input is an error of the batch that has its one row */
 } dlpi_found_cell;
@@ -28,9 +28,9 @@ typedef struct dlpi_found_stream {
     uint32_t head, tail, cells; /* its list, and how many are in it */
     uint32_t last_known, known; /* the last that is known, the first that is not */
     uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
+    uint64_t rows;              /* known after `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+    dlpi_cursor at;             /* after the last row given, or where the present window begins,
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
@@ -39,7 +39,7 @@ typedef struct dlpi_found_stream {
 typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
     uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
     uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends behind them */
+    bool last;               /* the epoch ends after them */
     bool asks;               /* there are other ranks to be asked */
 } dlpi_agreed;
 
@@ -47,11 +47,6 @@ typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
 typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
 } dlpi_found_counts;
-
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
 
 typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item's place: each input of a run has most_items */
@@ -74,7 +69,7 @@ typedef struct dlpi_found_rule {
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
+    uint64_t counts_bytes;            /* of counts, with what a rule has after them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -88,7 +83,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    uint64_t tickets, left;
+    dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
@@ -97,8 +92,6 @@ typedef struct dlpi_found {
     dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
     dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
     dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
@@ -119,7 +112,7 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
+    if (loaded && u->used <= q->ahead.left)
         dlpi_found_append(q, &q->free, &q->free_last, c);
     else
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
@@ -135,7 +128,7 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_unlist(q, c, false);
 }
 
-/* Items of the first cell of a stream are used: the stream is behind the last of them. */
+/* Items of the first cell of a stream are used: the stream is after the last of them. */
 static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
     const dlpi_found_cell *u = &q->use[x->head];
     x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
@@ -147,7 +140,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
-    q->stuck = false;
+    q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
@@ -174,7 +167,7 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_unlist(q, c, true);
 }
 
-/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
+/* Input k of cell c, an error, has the cell's last row: inputs of its run after it, and those
    after the cell, are asked for again, into other cells. */
 static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
     dlpi_found_stream *x = &q->streams[i];

@@ -9,7 +9,7 @@
    Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
    not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
    of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
+   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
    it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
    `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
 
@@ -70,7 +70,7 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* A stream gives its first tokens: the next row begins behind them. */
+/* A stream gives its first tokens: the next row begins after them. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];

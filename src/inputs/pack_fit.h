@@ -6,11 +6,11 @@
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A
    window is laid out only while fewer than R rows are known, those that must be: so memory for
    known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
    is the window's last document, used.
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. A document that
@@ -180,7 +180,7 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
     for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
 }
 
-/* Append n rows as they were laid out; each is told where the stream is behind it. */
+/* Append n rows as they were laid out; each is told where the stream is after it. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
                             uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -191,8 +191,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
+        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
     }
 }
 
@@ -243,7 +243,7 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     k->fit_streams[i] = (dlpi_fit_stream){0};
 }
 
-/* A document that a cursor is behind is given; of others the window tells. */
+/* A document that a cursor stands after is given; of others the window tells. */
 static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
 
 static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
@@ -272,7 +272,7 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
         dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
     }
-    k->x.found.streams[i].at = from->behind;
+    k->x.found.streams[i].at = from->after;
     dlpi_fit_drop(k, i);
     dlpi_pack_count(p, row);
 }

@@ -34,7 +34,7 @@ typedef struct dlpi_fit_stream {
 
 typedef struct dlpi_fit_row { /* known */
     uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor behind;       /* the stream, when it is given */
+    dlpi_cursor after;        /* the stream, when it is given */
 } dlpi_fit_row;
 
 typedef struct
@@ -46,7 +46,7 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlpi_expand x; /* first, as in that dlpi_found is */
     dlp_pack_desc d;
     uint32_t most; /* S */
     uint32_t n;    /* fields of a document */
@@ -57,9 +57,9 @@ typedef struct dlpi_pack {
     dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
     dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
 } dlpi_pack;
 
@@ -70,7 +70,7 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* A piece of the document in cell c, behind what row r of slot s has. */
+/* A piece of the document in cell c, after what row r of slot s has. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);

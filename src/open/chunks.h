@@ -242,9 +242,7 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     dlpi_choice to = {0, ""};
     int rc = DLP_OK;
     bool chosen;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     chosen = desc->preload == DLP_PRELOAD_AUTO;
     to.preload = desc->preload;
     if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;

@@ -142,9 +142,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
                             const dlpi_loader_source *source, dlp_error *err) {
     dlp_pipe *p;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }

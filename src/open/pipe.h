@@ -26,7 +26,7 @@ DLPDEF const char *dlp_link_name(int kind) {
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-/* What is behind the n bytes that were written. */
+/* What is after the n bytes that were written. */
 static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
     bool room = (size_t)n < size;
     *left = room ? size - (size_t)n : 0;

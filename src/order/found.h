@@ -85,9 +85,9 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
 
 /* The permutation of a window of n items of stream s, which begins after that cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
-                              uint64_t s, const dlpi_cursor *behind, uint64_t n) {
+                              uint64_t s, const dlpi_cursor *after, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
-    seed = dlpi_absorb(dlpi_absorb(seed, behind->ordinal), behind->used);
+    seed = dlpi_absorb(dlpi_absorb(seed, after->ordinal), after->used);
     dlp_permutation_init(items, n, seed, epoch);
 }
 

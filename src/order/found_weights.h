@@ -57,7 +57,7 @@ static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dl
     }
 }
 
-/* Each stream's inputs, in their order, one stream behind the other. */
+/* Each stream's inputs, in their order, one stream after the other. */
 static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
     memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
     for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;

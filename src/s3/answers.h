@@ -222,7 +222,7 @@ static bool dlpi_s3_connection_empty(const dlpi_s3_connection *connection) {
     return true;
 }
 
-/* 416: nothing follows behind what has come. So that was all, though its end had not been told. */
+/* 416: nothing follows what has come. So that was all, though its end had not been told. */
 static bool dlpi_s3_head_all(dlpi_s3_range *range, const dlpi_s3_http *h) {
     dlpi_s3_op *op = range->op;
     if (h->status != 416 || !op->opened || range->bytes != UINT64_MAX || range->done == 0)
@@ -256,7 +256,7 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
-/* Write the head into the connection's memory, and a small body behind it. */
+/* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
     static const char *const methods[] = {"GET", "HEAD", "PUT"};
@@ -590,7 +590,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_range_rescan(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
-        dlpi_s3_connection_done(io, connection); /* a 200 went on behind the range */
+        dlpi_s3_connection_done(io, connection); /* a 200 went on after the range */
     }
     return false;
 }
@@ -692,7 +692,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
                 return;
             }
             if (connection->range->done == connection->range->bytes && !connection->http.chunked) {
-                dlpi_s3_connection_done(io, connection); /* a 200 goes on behind the range */
+                dlpi_s3_connection_done(io, connection); /* a 200 goes on after the range */
                 return;
             }
         } else if (!dlpi_s3_connection_schedule(io, connection, to, (size_t)got)) {

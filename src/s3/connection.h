@@ -222,7 +222,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     return DLP_ERR_REMOTE;
 }
 
-/* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
+/* Whether the next attempt may go on after the bytes that have come: only if If-Match makes sure
    that they are of the same object. Behind the last one nothing can be asked for: where all had
    come, and then what is no end of an answer, it begins again. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {

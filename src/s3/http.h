@@ -62,7 +62,7 @@ enum { /* what the next byte belongs to */
        DLPI_S3_AT_CLOSE,  /* a body until the connection ends */
        DLPI_S3_AT_SIZE,   /* a chunk's line */
        DLPI_S3_AT_CHUNK,
-       DLPI_S3_AT_CHUNK_END, /* the CR LF behind it */
+       DLPI_S3_AT_CHUNK_END, /* the CR LF after it */
        DLPI_S3_AT_TRAILER,
        DLPI_S3_AT_END,
        DLPI_S3_AT_BAD

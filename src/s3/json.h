@@ -106,7 +106,7 @@ static bool dlpi_s3_json_value(dlpi_s3_json *j) {
     }
 }
 
-/* Read four hex digits behind "\u". Returns their value, or -1. */
+/* Read four hex digits after "\u". Returns their value, or -1. */
 static int32_t dlpi_s3_json_hex(const char *at, const char *end) {
     int32_t v = 0;
     if (end - at < 4) return -1;

@@ -5,7 +5,7 @@
    >>s3-impl-list         PAGES
    A page is checked as a whole when it has come, then walked through by two cursors: one stops at
    Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
-   write one behind the other. Keys are decoded when a cursor stops, into memory of the list. */
+   write one after the other. Keys are decoded when a cursor stops, into memory of the list. */
 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */

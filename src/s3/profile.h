@@ -85,7 +85,7 @@ static bool dlpi_s3_ini_split(const char *s, size_t n, size_t *n_name, const cha
     return *n_name != 0;
 }
 
-/* "name = value", perhaps a comment behind blanks. */
+/* "name = value", perhaps a comment after blanks. */
 static int dlpi_s3_ini_setting(dlpi_s3_ini *q, const char *s, size_t n) {
     const char *value;
     size_t n_name, n_value;

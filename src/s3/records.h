@@ -27,7 +27,7 @@
    first byte where the object has no ETag or another one. */
 
 enum {
-    DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body behind it */
+    DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
     DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
     DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
@@ -296,7 +296,7 @@ struct dlpi_s3_op {
     bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
     char region[64]; /* "": the client's */
     dlpi_s3_endpoint to;
-    const char *to_query; /* behind the path in to_path; NULL: there was none */
+    const char *to_query; /* after the path in to_path; NULL: there was none */
     char to_path[DLPI_S3_HTTP_LINE];
 };
 

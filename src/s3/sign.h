@@ -351,7 +351,7 @@ static bool dlpi_s3_head_line_ok(const char *escaped) {
     return true;
 }
 
-/* Headers behind the line: host, signed ones, those of the body and connection. */
+/* Headers after the line: host, signed ones, those of the body and connection. */
 static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p, bool sign,
                               const char *signature, dlpi_s3_out *o) {
     char length[24];
@@ -380,7 +380,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* Write a request's head, signed, up to its empty line (no terminator behind it is promised).
+/* Write a request's head, signed, up to its empty line (no terminator after it is promised).
    Returns its bytes, or -1: it does not fit, has more than 64 parameters, or a value that its line
    cannot hold. */
 static int dlpi_s3_head_write(const dlpi_s3_head *h, char *to, size_t size) {

@@ -424,7 +424,7 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* ---- many at once: dlp_async ---- */
 
-/* Ranges of one object: may b follow behind a in one request? */
+/* Ranges of one object: may b follow a in one request? */
 static bool dlpi_src_joins(const dlp_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
@@ -439,7 +439,7 @@ static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
-/* The nearest held neighbour of the ranges first..last: before them, or behind. NULL: none. */
+/* The nearest held neighbour of the ranges first..last: before them, or after. NULL: none. */
 static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
                                         const dlpi_src_get *last, bool *is_before) {
     const dlp_s3_source *s = w->source;

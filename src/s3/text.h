@@ -18,7 +18,7 @@ static size_t dlpi_s3_uri_encode(char *to, size_t size, const char *from, size_t
         unsigned char c = (unsigned char)from[i];
         bool plain = dlpi_s3_uri_plain(c) || (c == '/' && keep_slash);
         size_t more = plain ? 1 : 3;
-        if (at + more < size) { /* if not, then none behind it either */
+        if (at + more < size) { /* if not, then none after it either */
             to[at] = plain ? (char)c : '%';
             if (!plain) to[at + 1] = "0123456789ABCDEF"[c >> 4];
             if (!plain) to[at + 2] = "0123456789ABCDEF"[c & 15];

@@ -84,7 +84,7 @@ static int dlpi_s3_xml_bad(dlpi_s3_xml *x, const char *why) {
 
 static bool dlpi_s3_is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-/* Go on behind the next mark. Returns where the mark begins, or NULL: there is none. */
+/* Go on after the next mark. Returns where the mark begins, or NULL: there is none. */
 static const char *dlpi_s3_xml_pass(dlpi_s3_xml *x, const char *mark) {
     const char *found = memmem(x->at, (size_t)(x->end - x->at), mark, strlen(mark));
     if (found) x->at = found + strlen(mark);
@@ -114,7 +114,7 @@ static dlpi_s3_span dlpi_s3_xml_name(dlpi_s3_xml *x) {
     return whole;
 }
 
-/* "</a>", behind its slash. */
+/* "</a>", after its slash. */
 static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x), *open;
     while (x->at < x->end && dlpi_s3_is_space(*x->at)) x->at++;
@@ -128,7 +128,7 @@ static int dlpi_s3_xml_close(dlpi_s3_xml *x) {
     return DLPI_S3_XML_CLOSE;
 }
 
-/* "<a b='c'>", behind its bracket. */
+/* "<a b='c'>", after its bracket. */
 static int dlpi_s3_xml_open(dlpi_s3_xml *x) {
     dlpi_s3_span whole = dlpi_s3_xml_name(x);
     if (x->name.n == 0) return dlpi_s3_xml_bad(x, "a tag has no name");

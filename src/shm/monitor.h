@@ -97,31 +97,40 @@ static bool dlpi_view_has(const dlp_monitor *m, int type, uint64_t stride, uint6
     return m->rec[type].type != 0 && m->rec[type].stride >= stride && m->rec[type].count == count;
 }
 
+/* Can there be a pipe of these numbers? All that is read later is counted by them: the bounds are
+   those that start holds a pipe to, so that no damaged one makes a monitor read, or allocate,
+   without end. */
+static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
+    return r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
+           r->n_work <= r->n_stages && r->n_item_work <= r->n_work && r->n_workers >= 1 &&
+           r->n_workers <= DLP_MAX_STAGES * DLP_MAX_WORKERS && r->batch_rows >= 1 &&
+           r->batch_rows <= 1u << 30 && r->n_slots >= 1 && r->n_slots <= DLPI_VIEW_SLOTS &&
+           r->prefetch < r->n_slots && r->max_held == r->n_slots - r->prefetch && r->ring >= 1 &&
+           r->ring <= DLPI_VIEW_RING && (r->ring & (r->ring - 1)) == 0 && r->trace_events >= 2 &&
+           r->trace_events <= 1u << 30 && r->cpus >= 0;
+}
+
+/* Are the areas there that every pipe has, of as many records as it says, each large enough to be
+   read as what it is? A record for each worker, and one for the consumer. */
+static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
+    const uint64_t lanes = (uint64_t)r->n_workers + 1;
+    return dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
+           dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
+           dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
+           dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
+           dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
+           m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
+           dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
+           dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
+}
+
 static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     dlpi_pipe_rec *r = &m->pipe;
-    uint64_t lanes;
-    bool ok;
     if (!dlpi_view_has(m, DLPI_REC_PIPE, sizeof *r, 1) ||
         !dlpi_view_read(m, DLPI_REC_PIPE, 0, 0, r, sizeof *r))
         return DLPI_VIEW_FAULT(err, "the region does not describe its pipe");
     r->name[sizeof r->name - 1] = 0;
-    lanes = (uint64_t)r->n_workers + 1;
-    ok = r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
-         r->n_work <= r->n_stages && r->n_item_work <= r->n_work && r->n_workers >= 1 &&
-         r->n_workers <= DLP_MAX_STAGES * DLP_MAX_WORKERS && r->batch_rows >= 1 &&
-         r->batch_rows <= 1u << 30 && r->n_slots >= 1 && r->n_slots <= DLPI_VIEW_SLOTS &&
-         r->prefetch < r->n_slots && r->max_held == r->n_slots - r->prefetch && r->ring >= 1 &&
-         r->ring <= DLPI_VIEW_RING && (r->ring & (r->ring - 1)) == 0 && r->trace_events >= 2 &&
-         r->trace_events <= 1u << 30 && r->cpus >= 0;
-    ok = ok && dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
-         dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
-         dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
-         dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
-         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
-         m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
-         dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
-         dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
-    if (ok) return DLP_OK;
+    if (dlpi_view_numbers_ok(r) && dlpi_view_areas_ok(m, r)) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
                           "the region's description of its pipe is damaged");
 }
@@ -433,7 +442,7 @@ static bool dlpi_proc_lives(int proc) {
     if (fd >= 0) close(fd);
     if (n <= 0) return false;
     stat[n] = 0;
-    state = strrchr(stat, ')'); /* behind the command's name */
+    state = strrchr(stat, ')'); /* after the command's name */
     return state != NULL && state[1] == ' ' && state[2] != 'Z' && state[2] != 'X';
 }
 

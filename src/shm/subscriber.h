@@ -378,35 +378,45 @@ static dlpi_bslot *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
     return (dlpi_bslot *)(void *)(c->map + r->offset + s * r->stride);
 }
 
-/* Is [at, at + n * each) inside of a slot? */
+/* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
     uint64_t stride = c->m->rec[DLPI_REC_SLOTS].stride;
-    return at % 4 == 0 && at <= stride && n <= (stride - at) / each;
+    return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
-/* Do all parts of a slot and a cell lie in it? What is checked here is not read again. */
-static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
+/* Does a slot have, within its stride, all that next reads of one? */
+static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    uint64_t rows = p->batch_rows, n = c->n_fields;
-    uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride;
-    bool ok = c->m->rec[DLPI_REC_CELLS].count >= p->n_slots && rows <= 1u << 20 &&
-              dlpi_in_slot(c, p->slot.index, rows, 8) && dlpi_in_slot(c, p->slot.rec, rows, 4) &&
-              dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
-              c->final_at % 8 == 0 && p->slot.index % 8 == 0 && p->slot.lengths % 8 == 0;
-    if (p->has_item_cells)
-        ok = ok && dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
-             p->slot.offsets % 8 == 0 && dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta)) &&
-             p->slot.fmeta % 8 == 0;
-    for (uint32_t f = 0; f < n; f++) {
-        const dlpi_field_rec *r = &c->fields[f];
-        uint64_t items =
-            dlpi_shape_count(r->shape, r->ndim < 0 || r->ndim >= DLP_MAX_DIMS ? 0 : r->ndim);
-        ok = ok && r->ndim >= 0 && r->ndim < DLP_MAX_DIMS && items != UINT64_MAX &&
-             r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
-             r->offset <= cell && r->capacity <= cell - r->offset &&
-             (p->has_item_cells || r->capacity / rows >= r->row_bytes) &&
-             ((!r->ragged && !p->has_item_cells) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
-    }
+    const uint64_t rows = p->batch_rows, n = c->n_fields;
+    return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
+           dlpi_in_slot(c, c->final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
+           dlpi_in_slot(c, p->slot.rec, rows, 4) && p->slot.lengths % 8 == 0 &&
+           (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
+                                   dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
+}
+
+/* Does a cell have a field's rows, as many bytes of each as its shape says? What a collate made has
+   as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
+static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_rec *r) {
+    const dlpi_pipe_rec *p = &c->m->pipe;
+    const uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride, rows = p->batch_rows;
+    uint64_t items;
+    if (r->ndim < 0 || r->ndim >= DLP_MAX_DIMS || r->elem_bytes < 1 || r->elem_bytes > 8)
+        return false;
+    items = dlpi_shape_count(r->shape, r->ndim);
+    return items != UINT64_MAX && r->row_bytes / r->elem_bytes == items && r->offset <= cell &&
+           r->capacity <= cell - r->offset &&
+           (p->has_item_cells || r->capacity / rows >= r->row_bytes) &&
+           ((!r->ragged && !p->has_item_cells) ||
+            dlpi_in_slot(c, p->slot.lengths, c->n_fields * rows, 8));
+}
+
+/* Do all parts of a slot and a cell lie in it? Others may write the region: what is checked here is
+   a copy of its numbers, and they are not read again. */
+static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
+    bool ok = c->m->rec[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
+    for (uint32_t f = 0; ok && f < c->n_fields; f++)
+        ok = dlpi_subscriber_field_ok(c, &c->fields[f]);
     return ok;
 }
 
@@ -743,7 +753,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
     return found;
 }
 
-/* The oldest batch was not ready when those behind it woke somebody for them: now they are next. */
+/* The oldest batch was not ready when those after it woke somebody for them: now they are next. */
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;

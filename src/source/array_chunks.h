@@ -143,10 +143,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_chunks_desc d;
     dlp_arrays *a = NULL;
     int rc;
-    if (out == NULL || arrays == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads: 0, for batches are views of files "

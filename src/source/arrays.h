@@ -451,9 +451,7 @@ static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
 DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
     dlp_arrays *a;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
@@ -526,13 +524,7 @@ static int dlpi_arrays_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = a->info.n_items;
-    dataset->fields = a->fields;
-    dataset->n_fields = a->info.n_fields;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_arrays_fetch;
-    dataset->user = a;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, a->info.n_items, a->fields, a->info.n_fields, dlpi_arrays_fetch, a);
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }
@@ -542,10 +534,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_loader_desc loader;
     dlp_arrays *a = NULL;
     int rc;
-    if (out == NULL || arrays == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);

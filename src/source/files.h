@@ -798,9 +798,8 @@ static void dlpi_files_choose(dlp_files *f) {
 DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err) {
     const char *field = "", *wrong;
     dlp_files *f;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK) return rc;
     wrong = dlpi_files_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     f = calloc(1, sizeof *f);

@@ -224,3 +224,15 @@ static bool dlpi_users_any(const uint32_t *users) {
 static void dlpi_source_id(uint64_t id, dlp_sampler_desc *sampler) {
     if (sampler->function == NULL && sampler->batches.next == NULL) sampler->function_id = id;
 }
+
+/* A dataset of files that are mapped: its fetch writes all bytes, and it has an end. */
+static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field *fields,
+                             uint32_t n_fields, dlp_item_fn fetch, void *user) {
+    to->n_items = n_items;
+    to->fields = fields;
+    to->n_fields = n_fields;
+    to->writes_all_bytes = 1;
+    to->fetch = fetch;
+    to->user = user;
+    to->open_end = 0;
+}

@@ -23,7 +23,7 @@
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
    U4     users           see >>impl-mapped
 
-   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
    the item that it had. So where there is such a stage the last items are kept, by the number of
    their row, as many as slots have rows: older ones are past all that asks again. They lie in the
    fetch stage's own area of the region. */
@@ -312,7 +312,7 @@ static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
 }
 
 /* Of the lane in turn, if it is full, all but the last `keep` items are left out; the end of a
-   stream is not, nor what lies behind it. */
+   stream is not, nor what lies after it. */
 static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
     if (stock > s->capacity) return DLP_ERR_CORRUPT;

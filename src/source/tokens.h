@@ -122,7 +122,7 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
-/* Tokens behind a header that says nothing. */
+/* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -153,7 +153,7 @@ static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
     if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
     s->items = windows / t->info.windows;
     s->left_out = s->tokens;
-    if (s->items > 0) /* behind the last window; tokens between windows do not count */
+    if (s->items > 0) /* after the last window; tokens between windows do not count */
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
@@ -286,9 +286,7 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
     const char *field = "", *wrong;
     glob_t found;
     int rc;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
-                              out ? "desc" : "out");
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     wrong = dlpi_tokens_wrong(desc, &field);
     if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
@@ -378,7 +376,7 @@ static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
 enum {
     DLPI_LOOK_BLOCK = 64,
     DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; behind these the caches go on by themselves */
+    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
 };
 
 typedef struct dlpi_look {
@@ -475,13 +473,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
-    dataset->n_items = t->info.n_items;
-    dataset->fields = &t->field;
-    dataset->n_fields = 1;
-    dataset->writes_all_bytes = 1;
-    dataset->fetch = dlpi_tokens_fetch;
-    dataset->user = t;
-    dataset->open_end = 0;
+    dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -492,10 +484,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_loader_desc loader;
     dlp_tokens *t = NULL;
     int rc;
-    if (out == NULL || tokens == NULL || desc == NULL) {
-        const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
-    }
+    if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
@@ -512,7 +501,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
 
 /* ---- documents ---- */
 
-/* Of each of tokens[0..length - 2] that is eot, the place behind it. (Where eot is a document's
+/* Of each of tokens[0..length - 2] that is eot, the place after it. (Where eot is a document's
    first token, tokens begin with the row's second: so that is the token's own place.) */
 static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
                                           uint32_t eot, int32_t *start, uint64_t room) {

@@ -5,11 +5,13 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   one after the other, each as its lengths and its fields; after them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
 #define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
+_Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
@@ -130,7 +132,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
         x->copies.step = dlpi_expand_copy_step;
@@ -145,7 +147,9 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
+static int dlpi_expand_sizes(dlp_pipe *p) {
+    return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
+}
 
 /* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
    of an input each; items in another order have one for each cell. */
@@ -187,7 +191,7 @@ typedef struct dlpi_making { /* what expand calls have in common */
     dlpi_expand_item fields;
 } dlpi_making;
 
-/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+/* Let expand make items of the input that fetch, where there is one, writes after them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;

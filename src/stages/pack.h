@@ -4,6 +4,8 @@
 #include "inputs/pack_fit.h"
 /* ---- the desc ---- */
 
+_Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
+
 static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
@@ -73,7 +75,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
@@ -93,7 +95,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
     dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
     return DLP_OK;
@@ -188,7 +190,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
                    (size_t)bytes);
             to += bytes;
         }
-        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+        it->length[f] = row->tokens; /* what is after it is zeroed, as of any ragged field */
     }
     dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;

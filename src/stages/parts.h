@@ -29,23 +29,15 @@ typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     dlp_permutation items;     /* of (part, epoch) asked for last */
 } dlpi_part_use;
 
-typedef struct dlpi_part_place { /* what a search for free cells depends on */
-    uint64_t epoch, batch;       /* to be scheduled next */
-    uint64_t left, loads;
-} dlpi_part_place;
-
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
-    uint64_t *tables;   /* of both orders */
-    dlpi_part_use *use; /* [n_cells] */
-    uint64_t tickets;
+    uint64_t *tables;      /* of both orders */
+    dlpi_part_use *use;    /* [n_cells] */
     uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
-    uint64_t left;         /* no batch below it will need its parts again */
-    bool stuck;            /* no cell was free, when all was at: */
-    dlpi_part_place stuck_at;
+    dlpi_inputs_ahead ahead;
     uint32_t hint[DLPI_PART_HINTS];
 } dlpi_parts;
 
@@ -208,11 +200,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
-    dlpi_inputs_layout(p, st, q->n_cells);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                  q->n_cells, 4096);
+    dlpi_inputs_layout(p, st, q->n_cells, 1, stride, "part cells");
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
@@ -249,17 +237,17 @@ static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, 
     return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; n_cells: none. at: the batch to be scheduled
-   next. */
-static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
+/* A cell whose part no batch needs any more, closed; n_cells: none. */
+static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
+    const dlpi_inputs_ahead *at = &q->ahead;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
+        if (u->used <= at->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -272,7 +260,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    u->ticket = ++q->tickets;
+    u->ticket = ++q->ahead.tickets;
     dlpi_input_reset(cell, epoch, 1);
     dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
@@ -283,8 +271,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
    none is free, or the part is in one since an epoch before, and it is not known yet whether its
    load fails: then this epoch tries again. *fresh counts tickets. */
-static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t part,
-                               uint32_t place, uint32_t *fresh) {
+static uint32_t dlpi_part_want(dlp_pipe *p, uint64_t part, uint32_t place, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
     if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
@@ -293,7 +280,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
         q->use[c].until = q->epoch;
         c = q->n_cells;
     }
-    if (c < q->n_cells || (c = dlpi_part_free_cell(p, at)) == q->n_cells) return c;
+    if (c < q->n_cells || (c = dlpi_part_free_cell(p)) == q->n_cells) return c;
     dlpi_part_issue(p, c, q->epoch, part);
     ++*fresh;
     return c;
@@ -303,7 +290,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
    parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
-static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
+static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
     uint32_t count, place = 0;
@@ -312,7 +299,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
         dlpi_piece x;
         uint32_t c;
         dlpi_parts_piece(&q->plan, q->epoch, from + r, count - r, &x);
-        if ((c = dlpi_part_want(p, at, x.part, place, fresh)) == q->n_cells) return -1;
+        if ((c = dlpi_part_want(p, x.part, place, fresh)) == q->n_cells) return -1;
         q->use[c].needed = true;
         q->use[c].need_epoch = q->epoch;
         q->use[c].need = q->batch;
@@ -334,7 +321,7 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
-    q->stuck = false;
+    q->ahead.stuck = false;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
         uint32_t low = dlpi_input_state(p, c);
@@ -347,32 +334,28 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     return dlpi_schedule_seek(p, to);
 }
 
-/* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
-   that has left the epoch wants the next one's first. */
-static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
-    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_generation_seek(cancel) == p->schedule.seek_no &&
-        at.epoch < (cancel & DLPI_EPOCH_MASK)) {
-        at.epoch = cancel & DLPI_EPOCH_MASK;
-        at.batch = 0;
-    }
-    dlpi_inputs_leave(p, &dlpi_parts_of(p)->left);
-    at.left = dlpi_parts_of(p)->left;
-    return at;
+/* Are there free cells to be sought for what the batch to be scheduled next wants, or those after
+   it? A caller that has left the epoch wants the next one's first. */
+static bool dlpi_parts_search(dlp_pipe *p) {
+    const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
+    const uint64_t next = cancel & DLPI_EPOCH_MASK;
+    dlpi_inputs_ahead *ahead = &dlpi_parts_of(p)->ahead;
+    const dlpi_scheduler *f = &p->schedule;
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < next)
+        return dlpi_inputs_search(p, ahead, next, 0);
+    return dlpi_inputs_search(p, ahead, f->epoch, f->in_epoch);
 }
 
 /* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
    scheduled. Returns how many. */
-static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
+static uint32_t dlpi_parts_ask(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+    while (q->epoch <= q->ahead.epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
            !dlpi_epoch_held(p, q->epoch)) {
-        int64_t same_batches = dlpi_parts_look(p, at, &fresh);
-        q->stuck = same_batches < 0;
-        if (q->stuck) break;
+        int64_t same_batches = dlpi_parts_look(p, &fresh);
+        q->ahead.stuck = same_batches < 0;
+        if (q->ahead.stuck) break;
         q->batch += (uint64_t)same_batches + 1;
         if (q->batch < p->batches_per_epoch) continue;
         q->batch = 0;
@@ -381,24 +364,17 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     return fresh;
 }
 
-/* Ask for the parts that come next. A search that found no free cell is not begun again until
-   something has changed on which it depends. */
+/* Ask for the parts that come next. */
 static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_part_place at;
+    const dlpi_inputs_ahead *at = &q->ahead;
     uint32_t fresh;
-    if (p->schedule.ended) return;
-    at = dlpi_parts_now(p);
-    if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
-        q->epoch = at.epoch;
-        q->batch = at.batch;
+    if (!dlpi_parts_search(p)) return;
+    if (q->epoch < at->epoch || (q->epoch == at->epoch && q->batch < at->batch)) {
+        q->epoch = at->epoch;
+        q->batch = at->batch;
     }
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
-    q->stuck = false;
-    q->stuck_at = at;
-    if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    dlpi_wake_for(p, st, fresh);
+    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_for(p, p->source_stage, fresh);
 }
 
 /* Are all parts there that the present batch needs? */
@@ -427,7 +403,6 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_worker *first = &p->workers[p->source_stage->first_worker];
     dlp_error e = cell->error;
     bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
@@ -439,13 +414,11 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
-    e.has_item = 1;
     for (uint32_t r = row; r < row + n; r++) {
         e.position = slot->position + r;
         e.index = dlpi_slot_index(p, s)[r];
-        dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+        dlpi_input_left_out(p, &e);
     }
-    dlpi_bump(&first->block->left_out, n); /* the scheduler is its one writer */
 }
 
 /* The rows of the batch in slot s: their indices, and the cells that they come from. */
@@ -465,8 +438,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
         n = (uint32_t)x.n;
         dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
-        q->use[c].used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+        q->use[c].used = dlpi_input_use(p, c, s);
         if (dlpi_input_state(p, c) == DLPI_INPUT_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
         r += n;
     }
@@ -483,15 +455,12 @@ static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row
     it->part = part;
 }
 
-/* In place of an item that failed: one of the same part, for no other may be here. */
 static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
     const dlpi_input *cell = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row]);
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
-    uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     if (k == 0) return dlpi_slot_index(p, s)[row];
-    return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+    return cell->first + dlpi_input_replacement(p, cell, epoch, position, k);
 }
 
 /* ---- a part is loaded ---- */

@@ -278,7 +278,7 @@ static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
 }
 
-/* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
+/* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
