@@ -98,14 +98,14 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
-        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -120,10 +120,10 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     const dlp_pipe *p = w->p;
     if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    p->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
 
@@ -174,20 +174,25 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 }
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_stage *holder = w->p->holder;
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
+    const dlpi_holder_ops *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, s, row);
+    return holder->written(w, row);
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
 }
 
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
-    dlpi_item_row(w, row);
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
+    if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
@@ -216,8 +221,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
-        return dlpi_row_finish(w, t, row, lengths);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
 
@@ -240,6 +244,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -380,11 +385,11 @@ __attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dl
     dlpi_unit_plain(w, t, true, n);
 }
 
-/* The rows of a unit of which some may be done already, or have records. */
-static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already,
+/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
                                dlpi_tally *n) {
     const dlp_pipe *p = w->p;
-    bool simple = t->untouched && p->open_end == 0, ended = false;
+    bool ended = false;
     for (uint32_t r = t->row; r < t->end; r++) {
         int what = DLPI_ROW_DONE;
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
@@ -405,6 +410,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
+    bool simple = t->untouched && p->open_end == 0;
     dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -412,18 +418,17 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
-        p->keeper->ops->keeper->ahead(p, t);
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (DLPI_DEBUG || !t->untouched || already != 0 || p->open_end != 0)
-        dlpi_unit_rows_run(w, t, already, &n);
+    if (DLPI_DEBUG || !simple || already != 0)
+        dlpi_unit_rows_run(w, t, already, simple, &n);
     else if (DLPI_LIKELY(!w->has_special))
         dlpi_unit_plain(w, t, false, &n);
     else if (!dlpi_row_has_more(w))
         dlpi_unit_cleared(w, t, &n);
     else
-        dlpi_unit_rows_run(w, t, already, &n);
+        dlpi_unit_rows_run(w, t, already, simple, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_bump(&w->block->items, done);

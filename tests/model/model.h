@@ -22,6 +22,9 @@
    (in scenarios with a death) when nobody can move; one time-out that brings nothing is an error.
    Nothing that the kernel orders beyond that is counted on.
 
+   With model.reduce, orders of steps that come to the same are tried once; model_reduce.h says why
+   that is right.
+
    What it cannot show: load buffering (a load that sees a store of its own future), and stores that
    land in the middle of a modification order: a store by who does not know the newest value is
    reported as an error, so that no such store goes unseen. */
@@ -89,7 +92,8 @@ typedef enum model_kind {
     M_KILL,
     M_TIMEOUT,
     M_SPURIOUS,
-    M_FLUSH
+    M_FLUSH,
+    M_POSTPONE
 } model_kind;
 static const char *const model_kinds[] = {"load",
                                           "store",
@@ -107,9 +111,11 @@ static const char *const model_kinds[] = {"load",
                                           "is killed",
                                           "times out",
                                           "wakes for no reason",
-                                          "store becomes visible"};
+                                          "store becomes visible",
+                                          "store stays behind"};
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
+enum { M_ALIKE = 16 }; /* of a store that waited: see model_reduce.h */
 /* What a mutant does to an access: made relaxed; no longer seq_cst, but acquire or release; moved
    behind the next write of its thread. */
 enum { M_AS_IS, M_RELAXED, M_NOT_SEQ, M_LATE };
@@ -200,6 +206,10 @@ typedef struct model_thread {
     uint64_t held;
     uint8_t started, ended, asleep;
     uint8_t left; /* it has left something behind since it could have died last */
+    /* With model.reduce. waited: others made steps since its last one (2: the last of these woke
+       it). Of its store that waits: is it to be decided now whether it becomes visible; has
+       another used the place since it was begun? */
+    uint8_t waited, fresh, touched;
     uint32_t stack_used;
     jmp_buf jump;
 } model_thread;
@@ -233,8 +243,10 @@ typedef struct model_use {
    may have moved last; 3 bits each, as far below 7 as that. */
 typedef struct model_seen {
     uint64_t state;
-    uint64_t spare;
+    uint32_t spare;
+    uint32_t sum; /* number of a model_sum; 0: not known yet */
 } model_seen;
+_Static_assert(4 * MODEL_THREADS <= 32, "4 bits of spare each");
 
 static struct {
     const model_scenario *scenario;
@@ -268,6 +280,7 @@ static struct {
     int daemons;    /* a bit for each thread that may sleep for ever once the others ended */
     int loose;      /* places that are not listed are memory that nobody races for */
     int bound;      /* preemptions, at most, + 1; 0: any number */
+    int reduce;     /* leave out orders that come to the same: model_reduce.h */
     /* Memory that is not one block; NULL: it is. */
     size_t (*kept_bytes)(void);
     void (*keep)(unsigned char *to);
@@ -292,11 +305,13 @@ static struct {
 } model;
 static model_world world;
 
+__extension__ typedef unsigned __int128 model_wide;
+
+/* A product of 128 bits, its halves folded (as wyhash does). */
 static uint64_t model_mix(uint64_t h, uint64_t x) {
-    h = (h ^ x) * UINT64_C(0x9E3779B97F4A7C15);
-    h ^= h >> 32;
-    h *= UINT64_C(0xD6E8FEB86659FD93);
-    return h ^ (h >> 29);
+    model_wide wide = (model_wide)(h ^ UINT64_C(0x9E3779B97F4A7C15));
+    wide *= x ^ UINT64_C(0xD6E8FEB86659FD93);
+    return (uint64_t)wide ^ (uint64_t)(wide >> 64);
 }
 
 static uint64_t model_hash(uint64_t h, const void *bytes, size_t n) {
@@ -309,6 +324,8 @@ static uint64_t model_hash(uint64_t h, const void *bytes, size_t n) {
     for (; n > 0; at++, n--) h = model_mix(h, *at);
     return h;
 }
+
+#include "model_reduce.h"
 
 /* ---- coroutines ---- */
 
@@ -539,6 +556,9 @@ static uint64_t model_access(model_op op) {
     if (op.kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
         t->waiting = op;
         t->history = model_mix(t->history, 1);
+        t->fresh = (uint8_t)model.reduce;
+        t->touched = 0;
+        model_touch(0, UINT64_C(1) << op.atom);
         return 0;
     }
     return model_step(op);
@@ -605,6 +625,8 @@ static void model_show_store(void) {
     if (t->waiting.kind != M_STORE) return;
     model_op op = t->waiting;
     t->waiting.kind = M_END;
+    if (model.reduce && !t->fresh && !t->touched) op.order |= M_ALIKE;
+    t->fresh = 0;
     model_step(op);
 }
 
@@ -788,6 +810,7 @@ static void model_do_barrier(model_thread *t) {
 
 static void model_get_up(model_thread *t) {
     t->asleep = 0;
+    t->waited = model.reduce ? 2 : 0; /* its death is another one now */
     t->op.kind = M_HERE;
 }
 
@@ -816,7 +839,14 @@ static void model_do_move(model_move *move) {
     move->atom = (uint8_t)op->atom;
     move->site = (int16_t)op->site;
     t->result = 0;
-    t->left = op->kind != M_LOAD; /* a death between two loads is one before the first */
+    model_begin_step(move->thread, move->how);
+    if (move->how == M_POSTPONE) {
+        t->fresh = 0;
+        return;
+    }
+    t->waited = 0;
+    if (move->how != M_FLUSH)
+        t->left = op->kind != M_LOAD; /* a death between two loads is one before the first */
     if (move->how == M_KILL) {
         model_thread *next = t + 1;
         t->ended = t->started = 1;
@@ -832,6 +862,7 @@ static void model_do_move(model_move *move) {
         move->site = (int16_t)t->waiting.site;
         model_do_store(t, &t->waiting);
         t->waiting.kind = M_END;
+        t->fresh = 0;
         t->history = model_mix(t->history, 2);
         return;
     }
@@ -887,14 +918,23 @@ static int model_push_move(model_move *to, int n, int thread, int how, int numbe
 
 enum { M_MOVES = M_THREADS * (M_MESSAGES + 4) };
 
+/* A step that makes no switch. */
+static int model_is_free(const model_move *m) { return m->how == M_FLUSH || m->how == M_POSTPONE; }
+
+/* The store that must become visible now could have been from the beginning. */
+static int model_is_alike(const model_thread *t) {
+    return t->started && !t->ended && t->op.kind == M_STORE && (t->op.order & M_ALIKE) != 0;
+}
+
 static int model_moves_of(int i, model_move *to, int n) {
     const model_thread *t = &world.thread[i];
     if (!t->started || t->ended) return n;
-    if (model.scenario->mortal == i + 1 && (t->op.kind != M_LOAD || t->left))
+    if (model.scenario->mortal == i + 1 && !t->waited && (t->op.kind != M_LOAD || t->left))
         n = model_push_move(to, n, i, M_KILL, 0);
-    if (t->waiting.kind == M_STORE) n = model_push_move(to, n, i, M_FLUSH, 0);
+    if (t->waiting.kind == M_STORE && !model.reduce) n = model_push_move(to, n, i, M_FLUSH, 0);
     if (t->asleep && world.spurious < model.spurious) n = model_push_move(to, n, i, M_SPURIOUS, 0);
     if (t->asleep || (t->op.kind == M_POLL && !model_unseen(t))) return n;
+    if (model_is_alike(t)) return n;
     if (t->op.kind != M_LOAD) return model_push_move(to, n, i, 0, 0);
     int low = t->view.at[t->op.atom];
     if (t->op.order & M_SC && low < world.seq.at[t->op.atom]) low = world.seq.at[t->op.atom];
@@ -929,16 +969,28 @@ static int model_not_preempted(model_move *of, int n) {
 }
 
 static void model_count_preemption(const model_move *m) {
-    if (!model.bound || m->how == M_FLUSH || m->thread == world.last) return;
+    if (!model.bound || model_is_free(m) || m->thread == world.last) return;
     world.preempted = (uint8_t)(world.preempted + model_can_go(&world.thread[world.last]));
     world.last = m->thread;
 }
 
+/* Is it to be decided whether a store becomes visible? Then that comes first. */
+static int model_decisions(model_move *to) {
+    for (int i = 0; i < M_THREADS; i++) {
+        const model_thread *t = &world.thread[i];
+        if (!t->fresh || t->ended || t->waiting.kind != M_STORE) continue;
+        return model_push_move(to, model_push_move(to, 0, i, M_FLUSH, 0), i, M_POSTPONE, 0);
+    }
+    return 0;
+}
+
 static int model_moves(model_move *to) {
-    int n = 0, lives = 0;
+    int lives = 0, n = model_decisions(to);
+    if (n) return n;
     for (int i = 0; i < M_THREADS; i++) {
         int before = n;
         n = model_moves_of(i, to, n);
+        lives += model_is_alike(&world.thread[i]);
         for (int k = before; k < n; k++) /* what it can do by itself */
             lives += to[k].how != M_KILL && to[k].how != M_SPURIOUS;
     }
@@ -1004,14 +1056,21 @@ static uint64_t model_hash_view(uint64_t h, const model_view *v) {
         model_bytes behind = ((newest - clipped) & atom) | (old & (store | (~atom & 1)));
         uint64_t words[2];
         memcpy(words, &behind, sizeof words);
-        for (int k = 0; k < 2; k++)
-            sum += model_mix(UINT64_C(0x9FB21C651E98DF25) * (uint64_t)(i + k + 1), words[k]);
+        sum += model_mix(words[0] + UINT64_C(0x9FB21C651E98DF25) * (uint64_t)(i + 1), words[1]);
     }
     return model_mix(h, sum);
 }
 
 static uint64_t model_newest(int atom) {
     return model_message_at(atom, world.newest.at[atom])->value;
+}
+
+/* What a thread may do beside its next step. */
+static uint64_t model_flags(const model_thread *t, int i) {
+    uint64_t flags = (uint64_t)model_is_alike(t);
+    if (t->waiting.kind == M_STORE) flags |= (uint64_t)t->fresh << 1 | (uint64_t)t->touched << 2;
+    if (model.scenario->mortal == i + 1) flags |= (uint64_t)t->left << 3 | (uint64_t)t->waited << 4;
+    return flags;
 }
 
 static uint64_t model_state(void) {
@@ -1022,7 +1081,7 @@ static uint64_t model_state(void) {
         uint64_t flags = (uint64_t)t->started | (uint64_t)t->ended << 1 | (uint64_t)t->asleep << 2;
         h = model_mix(h, flags);
         if (!t->started || t->ended) continue;
-        h = model_mix(h, t->history);
+        h = model_mix(model_mix(h, model_flags(t, i)), t->history);
         if (t->holds && !t->asleep)
             h = model_mix(h, (uint64_t)t->holds << 1 | (t->held == model_newest(t->holds - 1)));
         h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 |
@@ -1084,7 +1143,7 @@ static int model_covered(const model_seen *at, uint64_t spare) {
 }
 
 static int model_is_new(uint64_t state) {
-    if (model.states * 2 >= model.seen_size) model_seen_grow();
+    if (model.states >= model.seen_size / 4 * 3) model_seen_grow();
     model_seen *at = model_seen_at(state);
     uint64_t spare = model.bound ? (uint64_t)(model.bound - world.preempted) : 0;
     if (model_covered(at, spare)) return 0;
@@ -1092,8 +1151,8 @@ static int model_is_new(uint64_t state) {
     at->state = state;
     for (int i = 0; i < M_THREADS; i++) {
         if (i != world.last && model_can_go(&world.thread[world.last])) continue;
-        at->spare &= ~(UINT64_C(15) << 4 * i);
-        at->spare |= spare << 4 * i;
+        at->spare &= ~(UINT32_C(15) << 4 * i);
+        at->spare |= (uint32_t)spare << 4 * i;
     }
     return 1;
 }
@@ -1105,6 +1164,14 @@ typedef struct model_level {
     size_t size, memory_bytes;
     int moves, next;
     model_move move[M_MOVES];
+    /* With model.reduce. own: the first moves, of the thread that goes on, if one does. */
+    int own, runs;
+    uint64_t state;
+    uint32_t sum_before; /* the state was met with fewer preemptions */
+    model_uses used;     /* by the last move */
+    model_uses own_used; /* by all of the first */
+    model_uses rest;     /* what others could do after them while that thread rests */
+    model_sum sum;
 } model_level;
 static model_level model_levels[M_DEPTH];
 
@@ -1162,9 +1229,40 @@ static void model_restore(const model_level *l) {
     }
 }
 
+/* The set of final states, whatever led there: how many (n), and all of them in one word. */
+static struct { uint64_t *at, size, n, all; } model_outcomes;
+
+static uint64_t *model_outcome_at(uint64_t outcome) {
+    uint64_t i = outcome & (model_outcomes.size - 1);
+    while (model_outcomes.at[i] && model_outcomes.at[i] != outcome)
+        i = (i + 1) & (model_outcomes.size - 1);
+    return &model_outcomes.at[i];
+}
+
+static void model_note_outcome(void) {
+    for (int i = 0; i < M_THREADS; i++) { /* nothing is done any more */
+        world.thread[i].left = world.thread[i].waited = 0;
+        world.thread[i].history = 0;
+    }
+    uint64_t outcome = model_state(), *old = model_outcomes.at, size = model_outcomes.size;
+    if (model_outcomes.n * 2 >= size) {
+        model_outcomes.size = size ? size * 2 : 1 << 10;
+        model_outcomes.at = (uint64_t *)calloc(model_outcomes.size, sizeof *old);
+        if (!model_outcomes.at) abort();
+        for (uint64_t i = 0; i < size; i++)
+            if (old[i]) *model_outcome_at(old[i]) = old[i];
+        free(old);
+    }
+    if (*model_outcome_at(outcome)) return;
+    *model_outcome_at(outcome) = outcome;
+    model_outcomes.n++;
+    model_outcomes.all += model_mix(5, outcome);
+}
+
 /* Newest values into raw memory, and the scenario's last look at it, alone. */
 static void model_finish(void) {
     model.ends++;
+    model_note_outcome();
     for (int a = 0; a < model.atoms; a++)
         if (!model.find_shared || model.use[a].shared)
             model_raw_store(model.atom[a].at, model.atom[a].size,
@@ -1197,6 +1295,9 @@ static void model_begin(const model_scenario *s) {
     model.failure[0] = 0;
     model.gave_up = 0;
     model.states = model.steps = model.ends = 0;
+    if (model_outcomes.at)
+        memset(model_outcomes.at, 0, model_outcomes.size * sizeof *model_outcomes.at);
+    model_outcomes.n = model_outcomes.all = 0;
     if (model.seen) memset(model.seen, 0, model.seen_size * sizeof *model.seen);
     s->setup();
     for (int i = 0; i < M_THREADS; i++) {
@@ -1235,48 +1336,130 @@ __attribute__((unused)) static void model_lead_dies(int thread) {
     if (!model.failure[0]) model_do_move(move);
 }
 
+/* The moves of the thread that can go on come first. */
+static void model_own_first(model_level *l) {
+    int n = 0;
+    model_move other[M_MOVES];
+    l->own = 0;
+    l->runs = world.last;
+    for (int i = 0; !model.bound && i < M_THREADS; i++)
+        if (model_can_go(&world.thread[M_THREADS - 1 - i])) l->runs = M_THREADS - 1 - i;
+    const model_thread *t = &world.thread[l->runs];
+    if (!model_can_go(t) || model_is_alike(t) || model_is_free(&l->move[0])) return;
+    for (int k = 0; k < l->moves; k++)
+        if (l->move[k].thread == l->runs)
+            l->move[l->own++] = l->move[k];
+        else
+            other[n++] = l->move[k];
+    memcpy(l->move + l->own, other, (size_t)n * sizeof *other);
+}
+
+/* A level for the state that we have come to. Returns 0 if it has no way on. */
+static int model_enter(model_level *l, uint64_t state) {
+    l->next = l->own = 0;
+    l->moves = model_moves(l->move);
+    if (model.failure[0]) return 0;
+    if (model.reduce) {
+        model_seen *at = model_seen_at(state);
+        l->state = state;
+        l->sum_before = at->sum;
+        at->sum = 0;
+        memset(&l->own_used, 0, sizeof l->own_used);
+        memset(&l->rest, 0, sizeof l->rest);
+        memset(&l->sum, 0, sizeof l->sum);
+        model_own_first(l);
+    }
+    if (l->moves > 1) model_save(l);
+    return 1;
+}
+
+/* Others need not be let in before the step of the thread that goes on. */
+static int model_is_needless(model_level *l) {
+    if (!model.reduce || !l->own || l->next != l->own || l->next == l->moves) return 0;
+    if (model_dependent(&l->own_used, &l->rest)) return 0;
+    model_add_uses(&l->sum.of[l->runs], &l->rest);
+    return 1;
+}
+
+/* The level's last move led to where others can do this. */
+static void model_came_to(model_level *l, const model_sum *sum) {
+    const model_move *m = &l->move[l->next - 1];
+    int mover = model_is_free(m) || m->how == M_TIMEOUT ? -1 : m->thread;
+    for (int i = 0; i < M_THREADS; i++) {
+        if (i == mover) continue;
+        model_add_uses(&l->sum.of[i], &l->used);
+        model_add_uses(&l->sum.of[i], &sum->of[i]);
+    }
+    if (l->next > l->own) return;
+    model_add_uses(&l->own_used, &l->used);
+    model_add_uses(&l->rest, &sum->of[l->runs]);
+}
+
+static void model_leave(int depth) {
+    model_level *l = &model_levels[depth];
+    if (!model.reduce) return;
+    if (l->sum_before)
+        for (int i = 0; i < M_THREADS; i++)
+            model_add_uses(&l->sum.of[i], &model_sums.sum[l->sum_before].of[i]);
+    model_seen_at(l->state)->sum = model_sum_number(&l->sum);
+    if (depth > 0) model_came_to(l - 1, &l->sum);
+}
+
+/* After a step: is there a level below? */
+static int model_go_down(int depth) {
+    static const model_sum nothing;
+    model_level *l = &model_levels[depth];
+    l->used = model_used;
+    model_forget();
+    if (model.failure[0]) return 0;
+    uint64_t state = model_state();
+    if (!model_is_new(state)) {
+        if (!model.reduce) return 0;
+        uint32_t sum = model_seen_at(state)->sum;
+        model_came_to(l, &model_sums.sum[sum ? sum : 1]);
+    } else if (model_all_ended()) {
+        model_finish();
+        model_seen_at(state)->sum = model_sum_number(&nothing);
+        model_came_to(l, &nothing);
+    } else if (depth + 1 == M_DEPTH) {
+        model_give_up("more steps than this checker can hold", "");
+    } else if (model.most_states && model.states > model.most_states) {
+        model_give_up("more states than were asked for", "");
+    } else {
+        return model_enter(l + 1, state);
+    }
+    return 0;
+}
+
 /* Returns 0 if nothing is wrong; loud: show how it went wrong. */
 static int model_search(const model_scenario *s, int loud) {
     int depth = 0;
     model_begin(s);
     if (model.lead) model.lead();
     model_forget();
+    model_sums_begin();
+    if (!model.failure[0]) {
+        uint64_t state = model_state();
+        model_is_new(state);
+        model_enter(&model_levels[0], state);
+    }
     if (model.failure[0]) {
         if (loud && !model.found_shared) model_tell(-1);
         return 1;
     }
-    model_is_new(model_state());
-    model_levels[0].next = 0;
-    model_levels[0].moves = model_moves(model_levels[0].move);
-    model_save(&model_levels[0]);
     while (depth >= 0) {
         model_level *l = &model_levels[depth];
-        if (l->next == l->moves) {
-            depth--;
+        if (l->next == l->moves || model_is_needless(l)) {
+            model_leave(depth--);
             continue;
         }
         if (l->next > 0) model_restore(l); /* else it is what we have come to just now */
         model_count_preemption(&l->move[l->next]);
         model_do_move(&l->move[l->next++]);
+        if (model.reduce)
+            model_end_step(l->move[l->next - 1].thread, model_is_free(&l->move[l->next - 1]));
         model.steps++;
-        model_forget();
-        if (!model.failure[0] && model_is_new(model_state())) {
-            if (model_all_ended()) {
-                model_finish();
-            } else if (depth + 1 == M_DEPTH) {
-                model_give_up("more steps than this checker can hold", "");
-            } else if (model.most_states && model.states > model.most_states) {
-                model_give_up("more states than were asked for", "");
-            } else {
-                l = &model_levels[depth + 1];
-                l->next = 0;
-                l->moves = model_moves(l->move);
-                if (!model.failure[0]) {
-                    if (l->moves > 1) model_save(l);
-                    depth++;
-                }
-            }
-        }
+        depth += model_go_down(depth);
         if (model.failure[0]) {
             if (loud && !model.found_shared) model_tell(depth);
             return 1;
