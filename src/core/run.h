@@ -75,9 +75,14 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
         memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
+/* Is more to be done for a row than that, and the call? */
+static bool dlpi_row_has_more(const dlpi_worker *w) {
+    return dlpi_row_kept(w) || dlpi_row_held(w) || w->extra != NULL || w->st->scope.first != 0 ||
+           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+}
+
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
-           w->st->scope.first != 0 || w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+    return dlpi_row_zeroed(w) || dlpi_row_has_more(w);
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -343,9 +348,9 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
 }
 
 /* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
-   row than to call: dlpi_row_try without what others ask, for an empty callback takes less time
-   than the questions. */
-static void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
+   row than to clear it and to call: dlpi_row_try without what others ask, for an empty callback
+   takes less time than the questions. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
@@ -365,12 +370,19 @@ static void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
             continue;
         }
         DLPI_STORE_RLX(&block->current_position, position);
+        if (zeroed) dlpi_row_zero(w);
         DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
         rc = st->item(st->user, &w->item);
         if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
             dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* The same where each row is cleared first: of its own, so that the others do not ask for it. */
+__attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dlpi_unit *t,
+                                                        dlpi_tally *n) {
+    dlpi_unit_plain(w, t, true, n);
 }
 
 /* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
@@ -409,8 +421,12 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (DLPI_LIKELY(simple && already == 0 && !w->has_special) && !DLPI_DEBUG)
-        dlpi_unit_plain(w, t, &n);
+    if (DLPI_DEBUG || !simple || already != 0)
+        dlpi_unit_rows_run(w, t, already, simple, &n);
+    else if (DLPI_LIKELY(!w->has_special))
+        dlpi_unit_plain(w, t, false, &n);
+    else if (!dlpi_row_has_more(w))
+        dlpi_unit_cleared(w, t, &n);
     else
         dlpi_unit_rows_run(w, t, already, simple, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
