@@ -60,7 +60,8 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
    or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
-   workers next itself waits for items, whatever its time-out. */
+   workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
+   where cores are few. */
 DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
 
 /* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
