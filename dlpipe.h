@@ -10594,8 +10594,8 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
    decodes what another has read, by what items cost lately. A claim, a completion and a clock
-   reading cost a quarter of a microsecond together, because each lets the loads and stores under way
-   end. A run lies in one done word, and there are runs for all workers that can run at once. */
+   reading cost a quarter of a microsecond together, because each lets the loads and stores under
+   way end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
