@@ -22,9 +22,11 @@
    All roles at once do not go without a bound. "placed": from each place that worker 0 can stand at
    with a batch in hand, where it dies, or the consumer seeks. Five threads (two workers, of which
    one may die and be replaced, consumer, who seeks, scheduler; one batch of one row) end with one
-   preemption: 0.12 million states with none, 6.6 with one (in all orders: 0.17, 16). Without
-   recovery's second worker three preemptions of worker, recovery, consumer, scheduler are 1.3
-   million states (in all orders 10). */
+   preemption: 0.12 million states with none, 6.6 with one (in all orders: 0.17, 16); with two more
+   than a hundred million, and they were not seen to end. With three preemptions end: worker,
+   recovery, second worker, scheduler (2.1 million states; in all orders 6); worker, recovery,
+   consumer, scheduler (1.3 million; 10). Two workers, consumer who seeks, scheduler with two: 6.7
+   million. */
 #include "model_slots.h"
 
 #ifdef MODEL_UNAVAILABLE
