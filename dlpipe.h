@@ -2209,14 +2209,17 @@ typedef struct dlp_scratch_desc {
                                 max_per_batch is not read */
     uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
     uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map. More than items under way (prefetch_factor x
-                                rows of a batch) are not taken. At most 2^20. Few cells are few
-                                bytes, and a sleep for each item that is short: of items of no time
-                                256 cells took 0.6 us each, the 3 of one worker and one several */
+                                each worker of the map; or 256 KiB of cells, where those are more.
+                                More than items under way (prefetch_factor x rows of a batch) are
+                                not taken. At most 2^20. Few cells are few bytes, and a sleep for
+                                each item that is short. Quick items share a claim in runs of up to
+                                32; a run takes a group of cells, as many as are a power of two and
+                                leave twice as many groups as workers need: of a number asked for,
+                                what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
-   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+/* Add such fields, between fetch and an item map. In dlp_stage_stats.own: cells in use, and all;
+   cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
@@ -2295,9 +2298,15 @@ typedef struct dlp_join_desc {
 } dlp_join_desc;
 
 /* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
-   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
-   not with parts either. */
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
+   too. Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch fields          they lie behind the fields of one dataset, whose place a join would
+                             move: read and decode in one fetch
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2339,9 +2348,12 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    const dlp_join_desc *joins;
+    uint32_t n_joins;
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is then the consumer - allocates all there is.
@@ -2767,9 +2779,10 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
    filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
-   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
-   by the index and the pass. */
+   skips. Stages of items behind it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
+   cells are those of >>found, each dataset index being a part of up to max_out items:
+   dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
+   pass. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {
@@ -8017,18 +8030,18 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
-/* A row has a cell from before its claim in the first stage until just before it is done in the
-   second: whatever becomes of it in between. Units are single rows there. */
+/* A unit has cells from before its claim in the first stage until just before its last row is done
+   in the second: whatever becomes of it in between. */
 typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*at)(struct dlpi_worker *w, uint32_t s,
-               uint32_t row); /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done in the second; as bits of their word */
-    bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
-    void (*recover)(struct dlpi_worker *w);                               /* it died */
+    bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
+    void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
@@ -8334,6 +8347,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
+    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     /* What many workers never write lies together: its pages are not theirs, as threads and, each
        for itself, as processes. */
     uint64_t near[64];
@@ -8513,24 +8527,27 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
-    dlpi_stage *holder;                 /* as those */
-    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
-    int kept_by;                        /* place of the last stage whose work the keeper keeps */
-    const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
-    const dlpi_source_ops *source;      /* what the rows of batches are, and */
-    dlpi_stage *source_stage;           /* whose table that is */
-    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
-    dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
-    int n_item_work;                    /* first those of rows, in order; after them, up to */
-    int n_work;                         /* those of batches; after them, up to */
-    int n_staffed;                      /* those of cells of their own */
-    dlpi_fields items, batches;         /* item cells; batch cells */
+    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    const dlpi_keeper_ops *keeper;
+    const dlpi_holder_ops *holder;
+    const dlpi_sink_ops *sink;
+    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is core/whole.h */
+    dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
+    int kept_by;                      /* place of the last stage whose work the keeper keeps */
+    const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
+    const dlpi_source_ops *source;    /* what the rows of batches are, and */
+    dlpi_stage *source_stage;         /* whose table that is */
+    const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
+    int n_item_work;                  /* first those of rows, in order; after them, up to */
+    int n_work;                       /* those of batches; after them, up to */
+    int n_staffed;                    /* those of cells of their own */
+    dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
-    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
     int cells_from;          /* place of the stage that writes batch cells whole */
@@ -9614,7 +9631,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lends->cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
     return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
@@ -9662,9 +9679,9 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
                   p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->lends->words.cells, dlpi_fields_bytes(&p->batches),
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
                   p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lends->words.zeros, dlpi_fields_bytes(&p->batches),
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
                   p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
 }
 
@@ -9806,7 +9823,7 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender_stage == NULL; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -9854,7 +9871,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender) return;
+    if (!DLPI_DEBUG || w->p->lender_stage) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -9872,7 +9889,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender) {
+    if (p->lender_stage) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -9910,13 +9927,13 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lends->slot(p, s);
+    slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, p->lender_stage ? t->bytes : p->batches.at[f].capacity);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
@@ -10746,29 +10763,33 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     return n > 0 ? sum / n : 0;
 }
 
-/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
-   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
-   because each lets the loads and stores under way end. A run lies in one done word, and there are
-   runs for all workers that can run at once. */
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 8000u
+#endif
+
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
+   decodes what another has read, by what items cost lately. A claim, a completion and a clock
+   reading cost a quarter of a microsecond together, because each lets the loads and stores under way
+   end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (p->row_by_row || p->holder != NULL) return 0;
+    if (p->run_shift_most == 0) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0) continue;
+        if (p->work[k]->dataset.n_fields == 0 && (p->holder == NULL || k > 1)) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
-    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < DLPI_RUN_SHIFT_MAX && (most << (shift + 1)) <= 8000 &&
+    if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -11026,8 +11047,7 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w))
-        return DLPI_LIKELY(p->holder == NULL) || p->holder->ops->holder->take(w, t);
+    if (dlpi_writes_first(w)) return DLPI_LIKELY(p->holder == NULL) || p->holder->take(w, t);
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -11147,10 +11167,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_stage *holder = w->p->holder;
+    const dlpi_holder_ops *holder = w->p->holder;
     bool found = dlpi_find_oldest(w, t);
-    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w))
-        holder->ops->holder->claimed(w, found ? t : NULL);
+    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w)) holder->claimed(w, found ? t : NULL);
     return found;
 }
 
@@ -11254,8 +11273,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     if (mask == 0) return;
-    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
-        p->holder->ops->holder->leave(w, t, mask);
+    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1) p->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
@@ -11789,14 +11807,14 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
-        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -11811,10 +11829,10 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     const dlp_pipe *p = w->p;
     if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    p->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
 
@@ -11865,20 +11883,25 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 }
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_stage *holder = w->p->holder;
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
+    const dlpi_holder_ops *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, s, row);
+    return holder->written(w, row);
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
 }
 
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
-    dlpi_item_row(w, row);
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
+    if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
@@ -11907,8 +11930,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
-        return dlpi_row_finish(w, t, row, lengths);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
 
@@ -11931,6 +11953,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -12012,46 +12035,105 @@ static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+/* Rows of a unit: bits of those that are done, that go back, that wait; how many were not run. */
+typedef struct dlpi_tally {
+    uint32_t mask, redo, later, left;
+} dlpi_tally;
+
+static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
+    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
+    if (what == DLPI_ROW_DONE) n->mask |= bit;
+    if (what == DLPI_ROW_REDO) n->redo |= bit;
+    if (what == DLPI_ROW_LATER) n->later |= bit;
+}
+
+/* The callback of a row has returned rc, and it failed or set lengths. */
+__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                   int rc) {
+    int what;
+    if (rc != 0) rc = dlpi_row_returned(w, row, rc);
+    what = rc != 0 ? dlpi_row_wrong(w, t, row, rc) : dlpi_row_finish(w, t, row, true);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
+/* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
+   row than to call: dlpi_row_try without what others ask, for an empty callback takes less time
+   than the questions. */
+static void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
+    const dlpi_ctl *ctl = w->p->ctl;
+    const dlpi_stage *st = w->st;
+    dlpi_worker_block *block = w->block;
+    uint64_t running = (uint64_t)t->slot << 32;
+    for (uint32_t row = t->row, end = t->end; row < end; row++) {
+        uint64_t position, index;
+        int rc;
+        if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
+            n->left += end - row;
+            break;
+        }
+        position = dlpi_item_row(w, row);
+        index = w->item.index;
+        DLPI_STORE_RLX(&block->current, index); /* for observers */
+        if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items)) {
+            dlpi_tally_add(n, row, dlpi_row_other(w, t, row));
+            continue;
+        }
+        DLPI_STORE_RLX(&block->current_position, position);
+        DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
+        rc = st->item(st->user, &w->item);
+        if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
+            dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
+    }
+    n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
+                               dlpi_tally *n) {
+    const dlp_pipe *p = w->p;
+    bool ended = false;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        int what = DLPI_ROW_DONE;
+        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
+        if (DLPI_UNLIKELY(!simple))
+            what = dlpi_unit_row(w, t, r, &n->left, &ended);
+        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
+            what = dlpi_row_run(w, t, r);
+        else
+            n->left++;
+        dlpi_tally_add(n, r, what);
+    }
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
-    uint32_t mask = 0;
-    uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->untouched && p->open_end == 0, ended = false;
+    uint32_t done;
+    bool simple = t->untouched && p->open_end == 0;
+    dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
-        p->keeper->ops->keeper->ahead(p, t);
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    for (uint32_t r = t->row; r < t->end; r++) {
-        uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
-        int what = DLPI_ROW_DONE;
-        if (already & bit) continue;
-        if (DLPI_UNLIKELY(!simple))
-            what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
-            what = dlpi_row_run(w, t, r);
-        else
-            left++;
-        if (what == DLPI_ROW_DONE) mask |= bit;
-        if (what == DLPI_ROW_REDO) redo |= bit;
-        if (what == DLPI_ROW_LATER) later |= bit;
-    }
-    left = (uint32_t)__builtin_popcount(mask) - left - w->passed;
+    if (DLPI_LIKELY(simple && already == 0 && !w->has_special) && !DLPI_DEBUG)
+        dlpi_unit_plain(w, t, &n);
+    else
+        dlpi_unit_rows_run(w, t, already, simple, &n);
+    done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
-    dlpi_bump(&w->block->items, left);
-    dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, w->given.epoch, left);
-    dlpi_complete(w, t, mask);
-    if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    dlpi_complete(w, t, n.mask);
+    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo, n.later != 0);
 }
 
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
@@ -12855,11 +12937,10 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has the row of unit t given up what the first stage wrote for it? */
-static bool dlpi_row_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
+/* Has unit t given up what the first stage wrote for its rows? */
+static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 &&
-           !p->holder->ops->holder->has(p, t->b, t->slot, t->row);
+    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -12892,7 +12973,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_row_gave_up(w, t)))
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -13024,8 +13105,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
-    if (p->holder != NULL) p->holder->ops->holder->recover(w);
+    if (p->keeper != NULL) p->keeper->recover(w);
+    if (p->holder != NULL) p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else
@@ -13211,6 +13292,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -13244,9 +13326,9 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->row);
     if (rc == 0 && dlpi_row_kept(w))
-        w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
+        w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
@@ -13266,7 +13348,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->at(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     a->item.index -= w->st->scope.first;
@@ -13309,7 +13391,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         dlpi_attempt_done(w, a, 1 - passed);
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
@@ -13952,7 +14034,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "the first dataset is a stream, or pushed: its items have no numbers "
                               "for a join to go by. Fetch both in one callback");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name,
                               "batches that are views into chunks have no rows to fill: take items "
                               "instead of chunks, or put the fields into the chunks");
@@ -14085,13 +14167,13 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
 
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
-static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
+static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
 
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
@@ -14111,12 +14193,12 @@ static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << D
 
 /* What is with a row on its way to the cache. */
 static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return;
     mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return false;
     return mark[(uint64_t)s * p->batch_rows + row] ==
            dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
@@ -14137,7 +14219,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
-    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
         from += dlpi_round8(d->row_bytes);
@@ -14162,7 +14244,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+        for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
             to += dlpi_round8(d->row_bytes);
@@ -14199,7 +14281,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
-    if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
     p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
@@ -14541,55 +14623,67 @@ static const dlpi_stage_ops dlpi_guard_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its ragged fields, and the fields. Its word says whose it is:
+   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
+   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
+   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
+   whose it is:
      0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a row
+     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
                                         that it is about to claim, or has just claimed
-     row + 1, generation b              that row's of batch b
-   Each row of a slot has a number: cell + 1, of the cell that it was given last. It is written
-   before the word says that the cell is the row's, and believed only if the word says so.
+     unit + 1, generation b             that run's of batch b
+   Each run of a slot has a number: group + 1, of the group that it was given last. It is written
+   before the word says that the group is the run's, and believed only if the word says so.
 
-   A worker that finds a row to claim takes a cell first (unless the row has one, see below), then
-   claims the row, then gives it the cell; or puts the cell back. Just before the row is done in the
-   second stage its worker makes the cell nobody's.
+   A worker that finds a run to claim takes a group first (unless the run has one, see below), then
+   claims the run, then gives it the group; or puts the group back. Just before the last row of the
+   run is done in the second stage its worker makes the group nobody's. Bits of a run are set in
+   that stage by whoever has claimed it there alone, so one that sets the last of them knows it.
 
-   Why nothing stands still with one cell. A row with a cell waits for no other row and no other
-   cell: it is in a callback, waits for its time, or for a worker of the second stage, who needs no
-   cell; left out or cancelled, it goes through that stage all the same. So each cell becomes
-   nobody's. Whoever lacked one looks again then, and takes the oldest row that it finds, as always:
-   so the rows of the oldest batch are not passed by for ever, since batches are only so many.
-   Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
+   Why nothing stands still with one group. A run with a group waits for no other run and no other
+   group: each row of it is in a callback, waits for its time, or for a worker of the second stage,
+   who needs no group; left out or cancelled, it goes through that stage all the same. So each group
+   becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
+   always: so the runs of the oldest batch are not passed by for ever, since batches are only so
+   many. Runs without a group hold nothing that others need. No group is a state in which nothing
+   moves.
 
-   Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
-   keeps it, and whoever claims the row finds it (dlpi_holder_ops.take). In the second: the row is
-   done once more, there or from the first stage on, and has its cell; but if the dead one had given
-   it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
-   to the first stage (has). So does one that a later stage sends back: it takes another cell.
-   A row is never done with its cell still its own, so no cell is lost with its batch.
+   Deaths. In the first stage: a group in the dead one's hand is nobody's again; a run that has one
+   keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the second: what is not
+   done of the run is done once more, there or from the first stage on, and has its cells; but if
+   the dead one had given them up just before the last row was to be done, an idempotent map has
+   nothing to read: such rows go back to the first stage (has), where the run takes another group.
+   So do rows that a later stage sends back, of a run that is through: the rest of it stays done in
+   the second stage, which gives the group up with the last that comes once more. Of a run that is
+   not through, rows that go back find their own cells again. A run is never done with its group
+   still its own, so no group is lost with its batch.
 
-   Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a cell nobody's looks at these bits behind that, and wakes one that is asleep.
+   Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
+   Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
-#define DLPI_SCRATCH_GROUPS (DLP_MAX_WORKERS / 32)
+#define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone */
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_cells;
-    uint8_t pad[DLPI_LINE - 8];
-    dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
-    dlpi_claim_word words[1];                   /* [n_cells], and behind them the rows' numbers */
+    uint64_t n_groups;
+    uint64_t each; /* cells of a group */
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_sleepers lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
+    dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
-    uint32_t cell;                 /* + 1 */
+    uint32_t group;                /* + 1 */
+    uint32_t turn;                 /* where it looks first */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
-    bool passed;                   /* in this look a row was passed by that had gone back */
+    bool passed;                   /* in this look a run was passed by that had gone back */
 } dlpi_scratch_hand;
 
 typedef struct dlpi_scratch { /* what the stage keeps */
-    uint32_t n, n_cells;      /* fields; cells */
+    uint32_t n, n_groups;     /* fields; groups of cells */
+    uint32_t shift;           /* a group has 1 << shift cells */
     uint32_t asked;           /* desc.n_cells */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -14598,13 +14692,12 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
-
-static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, cell);
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
+    return p->holder_stage->self;
 }
+
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -14612,32 +14705,47 @@ static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
 static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->words;
 }
-static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_cells + (uint64_t)s * p->batch_rows + row;
+static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t unit) {
+    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_groups + (uint64_t)s * p->batch_rows +
+           unit;
 }
 static inline uint64_t dlpi_scratch_hand_word(const dlpi_worker *w) {
     return dlpi_gen_word(0, DLPI_REDO | ((uint32_t)w->global + 1u));
 }
-static inline uint64_t dlpi_scratch_row_word(uint64_t b, uint32_t row) {
-    return dlpi_gen_word(b, (uint64_t)row + 1u);
+static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
+    return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* The row's cell + 1, or 0. */
-static uint32_t dlpi_scratch_has_cell(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
-    uint64_t cell = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, row)); /* believed by the word alone */
-    if (cell == 0 || cell > dlpi_scratch_of(p)->n_cells) return 0;
-    if (dlpi_claim_owner(&dlpi_scratch_words(p)[cell - 1]) != dlpi_scratch_row_word(b, row))
+/* The run's group + 1, or 0. */
+static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
+    uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
+    if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
+    if (dlpi_claim_owner(&dlpi_scratch_words(p)[g - 1]) != dlpi_scratch_run_word(b, unit))
         return 0; /* O1 <- O1 */
-    return (uint32_t)cell;
+    return (uint32_t)g;
 }
 
-static bool dlpi_scratch_has(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
-    return dlpi_scratch_has_cell(p, b, s, row) != 0;
+static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
+    return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* ---- cells come and go ---- */
+/* Of a run that has one: of a row that is run. */
+static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
+    uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
+}
 
-/* A cell is nobody's: wake one of those that lack one. */
+static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
+}
+
+/* ---- groups come and go ---- */
+
+/* A group is nobody's: wake one of those that lack one. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *first = p->work[0];
     for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
@@ -14648,27 +14756,29 @@ static void dlpi_scratch_wake(dlp_pipe *p) {
     }
 }
 
-static void dlpi_scratch_free(dlp_pipe *p, uint32_t cell) {
-    dlpi_claim_free(&dlpi_scratch_words(p)[cell - 1], 0); /* O1 -> O1 */
+static void dlpi_scratch_free(dlp_pipe *p, uint32_t group) {
+    dlpi_claim_free(&dlpi_scratch_words(p)[group - 1], 0); /* O1 -> O1 */
     dlpi_scratch_wake(p);
-}
-
-/* Returns the cell + 1, or 0: there is none. */
-static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    uint32_t n = dlpi_scratch_of(p)->n_cells;
-    uint32_t c = (uint32_t)((uint64_t)w->id * n / (uint32_t)w->st->n_workers);
-    for (uint32_t i = 0; i < n; i++, c = c + 1 == n ? 0 : c + 1) {
-        dlpi_claim_word *word = &dlpi_scratch_words(p)[c];
-        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
-            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
-            return c + 1;
-    }
-    return 0;
 }
 
 static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
+}
+
+/* Returns the group + 1, or 0: there is none. The one after the last that it took is most likely
+   nobody's. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t n = dlpi_scratch_of(p)->n_groups, *turn = &dlpi_scratch_hand_of(w)->turn;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t g = *turn;
+        dlpi_claim_word *word = &dlpi_scratch_words(p)[g];
+        *turn = g + 1 == n ? 0 : g + 1;
+        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
+            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
+            return g + 1;
+    }
+    return 0;
 }
 
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
@@ -14683,62 +14793,67 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
 
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
-    if (dlpi_scratch_has(w->p, t->b, t->slot, t->row)) return true;
+    if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
     if (k->none) k->passed |= !t->untouched;
-    if (k->cell != 0 || k->none) return k->cell != 0;
-    k->cell = dlpi_scratch_grab(w);
-    if (k->cell == 0 && !k->lacks) {
+    if (k->group != 0 || k->none) return k->group != 0;
+    k->group = dlpi_scratch_grab(w);
+    if (k->group == 0 && !k->lacks) {
         dlpi_scratch_lacks(w, true);
-        k->cell = dlpi_scratch_grab(w);
+        k->group = dlpi_scratch_grab(w);
     }
-    k->none = k->cell == 0;
+    k->none = k->group == 0;
     k->passed |= k->none && !t->untouched;
-    return k->cell != 0;
+    return k->group != 0;
 }
 
 static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
-    if (k->cell != 0 && t != NULL && !dlpi_scratch_has(p, t->b, t->slot, t->row)) {
-        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->row), k->cell); /* before the word */
-        dlpi_claim_done(&dlpi_scratch_words(p)[k->cell - 1],
-                        dlpi_scratch_row_word(t->b, t->row)); /* O1 -> O1 */
-    } else if (k->cell != 0) {
-        dlpi_scratch_free(p, k->cell);
+    if (k->group != 0 && t != NULL && (t->untouched || !dlpi_scratch_has(p, t))) {
+        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->unit), k->group); /* before the word */
+        dlpi_claim_done(&dlpi_scratch_words(p)[k->group - 1],
+                        dlpi_scratch_run_word(t->b, t->unit)); /* O1 -> O1 */
+    } else if (k->group != 0) {
+        dlpi_scratch_free(p, k->group);
     }
     if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
     if (t == NULL && k->passed)
         w->rescan_seen--; /* look without hints again: they pass it by, too */
-    k->cell = 0;
+    k->group = 0;
     k->none = k->passed = false;
 }
 
+/* With these rows all of the run are done here: its cells are nobody's. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
-    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
-    for (; rows != 0; rows &= rows - 1) {
-        uint32_t row = first + (uint32_t)__builtin_ctz(rows);
-        uint32_t cell = dlpi_scratch_has_cell(w->p, t->b, t->slot, row);
-        if (cell != 0) dlpi_scratch_free(w->p, cell);
-    }
+    dlp_pipe *p = w->p;
+    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
+    const uint64_t *done = dlpi_done(dlpi_stage_words_at(p, t->slot, w->st));
+    dlpi_unit run = *t;
+    uint32_t mask, group;
+    dlpi_unit_rows(p, w->st, dlpi_header_count(header), dlpi_header_shift(header), &run);
+    mask = dlpi_unit_mask(run.row, run.end);
+    rows |= dlpi_gather_bits(done, run.row / DLPI_WORD_ROWS, t->b);
+    if ((rows & mask) != mask) return;
+    group = dlpi_scratch_group(p, t->b, t->slot, t->unit);
+    if (group != 0) dlpi_scratch_free(p, group);
 }
 
-/* Before the dead one's rows are given up: another worker takes another cell for them. */
+/* Before the dead one's runs are given up: another worker takes another group for them. */
 static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if (!dlpi_writes_first(w)) return;
-    for (uint32_t c = 0; c < dlpi_scratch_of(p)->n_cells; c++)
-        if (dlpi_claim_owner(&dlpi_scratch_words(p)[c]) == dlpi_scratch_hand_word(w)) /* O1 */
-            dlpi_scratch_free(p, c + 1);
+    for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
+        if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
+            dlpi_scratch_free(p, g + 1);
     dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
 }
 
 /* ---- a row ---- */
 
-static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
-    uint8_t *at = dlpi_scratch_cell(p, cell - 1); /* a row that is run has one */
+    uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
         w->data[p->items.n + f] = at + k->f[f].offset;
@@ -14746,15 +14861,14 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
     }
 }
 
-static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
-    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, cell - 1);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[p->items.n + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
-        lengths[f] = n;
+        if (most != 0) lengths[f] = n;
         if (n <= most) continue;
         w->bad_field = k->f[f].name;
         return dlpi_say(w, DLP_ERR_LENGTH,
@@ -14784,7 +14898,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
 static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
@@ -14805,29 +14919,52 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
+/* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
+   two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
+   are as large as leaves twice as many; else as large as the runs of quick items are, and there is
+   one for each run under way, while all are few bytes. */
+static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
+    const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
+    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
+                     2 * (uint64_t)p->work[1]->n_workers;
+    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t wanted = k->asked > 0 ? 2 * least : least;
+    uint32_t shift = 0;
+    if (least > under_way) least = under_way;
+    if (cells > under_way) cells = under_way;
+    while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
+           cells >> (shift + 1) >= wanted)
+        shift++;
+    k->shift = shift;
+    k->n_groups = (uint32_t)(cells >> shift);
+    if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
+    p->run_shift_most = shift;
+}
+
 static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    uint64_t at = k->n * sizeof(uint64_t), most = (uint64_t)p->prefetch * p->batch_rows, n;
+    uint64_t at = 0, align = 8;
     int rc = dlpi_scratch_chain(p, st);
+    for (uint32_t i = 0; i < k->n; i++)
+        if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
-        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, 64);
+        if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
+        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
     if (rc != DLP_OK) return rc;
-    k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-        2 * (uint64_t)p->work[1]->n_workers;
-    if (k->asked > 0) n = k->asked;
-    k->n_cells = (uint32_t)(n < most ? n : most);
+    k->cell_bytes = dlpi_round_up(at, align);
+    dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
 
 static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
-    uint64_t words = dlpi_sum(k->n_cells, dlpi_times(p->n_slots, p->batch_rows));
+    uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes, k->n_cells, 64);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes << k->shift,
+                  k->n_groups, 64);
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -14840,22 +14977,28 @@ static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_blo
 /* Items of the first two stages have these fields, too. */
 static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
-    dlpi_scratch_head_of(p)->n_cells = k->n_cells;
+    dlpi_scratch_head_of(p)->n_groups = k->n_groups;
+    dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
             w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+            if (i == 0)
+                k->hands[n].turn =
+                    (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);
         }
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int type = DLPI_REC_OWN + stage;
     const uint64_t from = offsetof(dlpi_scratch_head, words);
-    uint64_t *own = s->figures.stages[stage].own, one;
-    if (!dlpi_word_at(words, type, 0, 0, 8, &own[1])) return false;
-    for (uint64_t c = 0; c < own[1]; c++) {
-        if (!dlpi_word_at(words, type, 0, from + 8 * c, 8, &one)) return false;
-        own[0] += one != 0;
+    uint64_t *own = s->figures.stages[stage].own, n, each, one;
+    if (!dlpi_word_at(words, type, 0, 0, 8, &n) || !dlpi_word_at(words, type, 0, 8, 8, &each))
+        return false;
+    own[1] = n * each;
+    for (uint64_t g = 0; g < n; g++) {
+        if (!dlpi_word_at(words, type, 0, from + 8 * g, 8, &one)) return false;
+        own[0] += one != 0 ? each : 0;
     }
     return true;
 }
@@ -14863,6 +15006,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
 static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
+    .cells = dlpi_scratch_cells,
     .at = dlpi_scratch_at,
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,
@@ -14971,7 +15115,7 @@ static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, 
 
 static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
-    dlpi_transfer_error(p->sink, what, rc, &e);
+    dlpi_transfer_error(p->sink_stage, what, rc, &e);
     e.epoch = slot->epoch;
     e.position = slot->position;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
@@ -14988,7 +15132,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
 /* Bytes of a field to be copied. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    return p->lender ? p->lender->ops->lender->bytes(p, s, f) : w->tensors[f].bytes;
+    return p->lender_stage ? p->lender->bytes(p, s, f) : w->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
@@ -15131,7 +15275,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
+    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */
@@ -15143,7 +15287,7 @@ dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
 
 static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                                dlp_tensor *t) {
-    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint8_t *base = x->data[dlpi_slot_at(p, s)->dbuf * p->batches.n + field];
     t->data = x->device.handles ? base : base + at;
     t->byte_offset = x->device.handles ? at : 0;
@@ -15153,29 +15297,29 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->waiters[p->sink_stage->work], 1, 1);
 }
 
 /* ---- batches that span slots ---- */
 
 /* The number of the events of what is put together in seam buffer v. */
 static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
-    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers);
 }
 
 static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
-    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
+    return dlpi_transfer_of(p->sink_stage)->seam[(size_t)v * p->batches.n + field];
 }
 
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
-    dlpi_transfer_error(p->sink, what, rc, &e);
+    dlpi_transfer_error(p->sink_stage, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
-    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
@@ -15194,7 +15338,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 
 /* Wait until what was begun is there, and the slot may be given back. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
-    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
     for (int rounds = 0;; rounds++) {
         int done;
@@ -15211,20 +15355,21 @@ static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
 }
 
 static int dlpi_transfer_joins(dlp_pipe *p) {
-    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
     if (d->copy_within == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->sink->name, "device",
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink_stage->name, "device",
                            "device \"%s\" has no copy_within, and batches span chunks: set "
                            "within_chunks, or a batch_size that divides the rows of every chunk",
                            d->name ? d->name : "");
-    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_DEVICE_BUFFERS,
+    return dlpi_within(p, p->sink_stage->name, "device_buffers", first + p->n_out, 1,
+                       DLPI_DEVICE_BUFFERS,
                        "at most 64 together with max_held, where batches span chunks");
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
-    return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
+    return (uint64_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers;
 }
 
 /* ---- building ---- */
@@ -15236,7 +15381,7 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
 
 /* Pointers to seam buffers. */
 static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
-    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
+    bool any = p->lender_stage && p->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
 }
 
@@ -15269,7 +15414,7 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
     for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
-        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
+        rc = d->alloc(d->user, p->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -15412,7 +15557,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lends->config) p->lends->config(p, s);
+    if (p->lender->config) p->lender->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -15474,7 +15619,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -15496,13 +15641,13 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
-    if (p->lends->seek) p->lends->seek(p, &to);
+    if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lends->position(p, epoch, k);
+    return p->lender->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -15546,7 +15691,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lends->params ? p->lends->params
+                                  p->lender->params ? p->lender->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id, "
@@ -16970,7 +17115,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper : p->lender;
+    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
     if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
     if (other != NULL)
         return dlpi_bad_graph(p, other->name,
@@ -18114,7 +18259,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->ops->sink->freed(p, s);
+    if (p->sink) p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -18148,7 +18293,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->ops->sink->data(p, s, f, 0, t);
+        if (p->sink) p->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -18399,7 +18544,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
-    int rc = p->lender->ops->lender->next(p, &handed, timeout_ms);
+    int rc = p->lender->next(p, &handed, timeout_ms);
     if (rc != DLP_OK) return rc;
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
@@ -18412,7 +18557,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
@@ -18421,7 +18566,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 
 /* ---- whole batches: what a lender's table says where no stage lends ----
    Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
-   takes them back (next, drop); all else asks p->lends, and not whose table it is. */
+   takes them back (next, drop); all else asks p->lender, and not whose table it is. */
 
 static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
     DLPI_UNUSED(p);
@@ -18448,7 +18593,7 @@ static const dlpi_lender_ops dlpi_whole = {
 };
 
 /* What a new pipe has until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
+static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---- ends that several ranks agree on ----
    Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
@@ -18804,9 +18949,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
-    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
+            return dlpi_bad(p, row->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -19987,7 +20133,7 @@ typedef struct dlpi_chunk_rec {
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
-static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
+static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
 
@@ -20164,8 +20310,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
         if (p->sink)
-            p->sink->ops->sink->data(p, dlpi_split_of(p)->slot, f,
-                                     row * dlpi_row_bytes(&p->batches.at[f]), t);
+            p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
     }
@@ -20189,7 +20334,7 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
@@ -20205,7 +20350,7 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     }
     if (p->sink == NULL) return DLP_OK;
     c->seam.waits = true;
-    return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+    return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
 
 /* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
@@ -20214,7 +20359,7 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     dlpi_split *c = dlpi_split_of(p);
     int rc;
     if (!c->seam.waits) return DLP_OK;
-    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    rc = p->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
     if (rc == DLP_OK) c->seam.waits = false;
     return rc;
 }
@@ -20256,7 +20401,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -20530,11 +20675,11 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
-        p->cell_end = p->sink;
+        p->cell_end = p->sink_stage;
         p->n_cells = p->prefetch;
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->ops->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -20810,10 +20955,10 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st;
-        if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
-        if (st->ops->holder != NULL) p->holder = st;
+        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
+        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
+        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
+        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
         p->source_stage = st;
@@ -20928,8 +21073,9 @@ static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
-    p->row_by_row = 0;
-    for (int i = 0; i < p->n_item_work; i++) p->row_by_row |= p->work[i]->ops->row_by_row;
+    p->run_shift_most = DLPI_RUN_SHIFT_MAX;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->ops->row_by_row) p->run_shift_most = 0;
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
@@ -21067,7 +21213,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->lender ? p->max_held : p->n_slots;
+    p->n_out = p->lender_stage ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
     p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
@@ -21163,7 +21309,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lender->words.slots, dlpi_line_up(at), p->n_slots,
                   DLPI_LINE);
 }
 
@@ -21175,9 +21321,7 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
 }
 
 /* The sink's buffers: how many, bytes of one, all of them. */
-static uint64_t dlpi_sink_buffers(const dlp_pipe *p) {
-    return p->sink ? p->sink->ops->sink->buffers(p) : 0;
-}
+static uint64_t dlpi_sink_buffers(const dlp_pipe *p) { return p->sink ? p->sink->buffers(p) : 0; }
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
@@ -21186,9 +21330,8 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
 /* What it puts together out of several slots: how many, and bytes of one. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
-    if (p->sink == NULL || p->lender == NULL) return 0;
-    for (uint32_t f = 0; f < p->batches.n; f++)
-        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
+    if (p->sink == NULL || p->lender_stage == NULL) return 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
@@ -21344,9 +21487,8 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
-    dlpi_plan_add(plan,
-                  p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
+    if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
+    dlpi_plan_add(plan, p->lender_stage ? p->lender->words.results : p->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 
@@ -21793,7 +21935,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
-        if (p->lender == NULL)
+        if (p->lender_stage == NULL)
             dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
 }
@@ -21927,8 +22069,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender) {
-        p->lends->drop(p, s);
+    if (p->lender_stage) {
+        p->lender->drop(p, s);
     } else { /* without a call: it is that of each batch */
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
@@ -23041,7 +23183,7 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lends->slot(p, s);
+    uint32_t slot = p->lender->slot(p, s);
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
@@ -27795,7 +27937,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
-        p->lends->state(p, slot, &s);
+        p->lender->state(p, slot, &s);
     dlpi_state_give(&s, out);
     return DLP_OK;
 }
@@ -27884,8 +28026,8 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
     if (p->sink == NULL) return DLP_ERR_ARG;
-    *out = dlpi_transfer_of(p->sink)->d;
-    out->device = &dlpi_transfer_of(p->sink)->device;
+    *out = dlpi_transfer_of(p->sink_stage)->d;
+    out->device = &dlpi_transfer_of(p->sink_stage)->device;
     return DLP_OK;
 }
 
@@ -28048,9 +28190,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    if (d->n_joins > 0 && d->joins == NULL)
+        return dlpi_missing(p, "", "joins", "n_joins descs");
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
@@ -28123,6 +28268,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
     dlp_pipe_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
     if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);

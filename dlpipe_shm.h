@@ -2166,7 +2166,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     if (p->sink)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
                              "batches in a device's memory can't be shared");
-    if (p->lender)
+    if (p->lender_stage)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");

@@ -40,7 +40,13 @@ typedef struct dlp_join_desc {
 } dlp_join_desc;
 
 /* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
-   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
-   not with parts either. */
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
+   too. Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch fields          they lie behind the fields of one dataset, whose place a join would
+                             move: read and decode in one fetch
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);

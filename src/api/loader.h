@@ -1,5 +1,6 @@
 #pragma once
 #include "api/cache.h"
+#include "api/join.h"
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
@@ -39,9 +40,12 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    const dlp_join_desc *joins; /* needs: join */
+    uint32_t n_joins;           /* needs: join */
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
+/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
    nothing is left to close - any thread, which is then the consumer - allocates all there is.

@@ -19,14 +19,17 @@ typedef struct dlp_scratch_desc {
                                 max_per_batch is not read */
     uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
     uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map. More than items under way (prefetch_factor x
-                                rows of a batch) are not taken. At most 2^20. Few cells are few
-                                bytes, and a sleep for each item that is short: of items of no time
-                                256 cells took 0.6 us each, the 3 of one worker and one several */
+                                each worker of the map; or 256 KiB of cells, where those are more.
+                                More than items under way (prefetch_factor x rows of a batch) are
+                                not taken. At most 2^20. Few cells are few bytes, and a sleep for
+                                each item that is short. Quick items share a claim in runs of up to
+                                32; a run takes a group of cells, as many as are a power of two and
+                                leave twice as many groups as workers need: of a number asked for,
+                                what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
-   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+/* Add such fields, between fetch and an item map. In dlp_stage_stats.own: cells in use, and all;
+   cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);

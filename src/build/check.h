@@ -78,10 +78,10 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st;
-        if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
-        if (st->ops->holder != NULL) p->holder = st;
+        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
+        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
+        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
+        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
         p->source_stage = st;

@@ -18,7 +18,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->lender ? p->max_held : p->n_slots;
+    p->n_out = p->lender_stage ? p->max_held : p->n_slots;
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
     p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
@@ -114,7 +114,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lender->words.slots, dlpi_line_up(at), p->n_slots,
                   DLPI_LINE);
 }
 
@@ -126,9 +126,7 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
 }
 
 /* The sink's buffers: how many, bytes of one, all of them. */
-static uint64_t dlpi_sink_buffers(const dlp_pipe *p) {
-    return p->sink ? p->sink->ops->sink->buffers(p) : 0;
-}
+static uint64_t dlpi_sink_buffers(const dlp_pipe *p) { return p->sink ? p->sink->buffers(p) : 0; }
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
@@ -137,9 +135,8 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
 /* What it puts together out of several slots: how many, and bytes of one. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
-    if (p->sink == NULL || p->lender == NULL) return 0;
-    for (uint32_t f = 0; f < p->batches.n; f++)
-        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
+    if (p->sink == NULL || p->lender_stage == NULL) return 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
@@ -295,9 +292,8 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
-    dlpi_plan_add(plan,
-                  p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
+    if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
+    dlpi_plan_add(plan, p->lender_stage ? p->lender->words.results : p->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 

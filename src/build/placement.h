@@ -43,8 +43,9 @@ static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
-    p->row_by_row = 0;
-    for (int i = 0; i < p->n_item_work; i++) p->row_by_row |= p->work[i]->ops->row_by_row;
+    p->run_shift_most = DLPI_RUN_SHIFT_MAX;
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->ops->row_by_row) p->run_shift_most = 0;
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);

@@ -42,7 +42,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lends->cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
     return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
@@ -90,8 +90,8 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
                   p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->lends->words.cells, dlpi_fields_bytes(&p->batches),
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
                   p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lends->words.zeros, dlpi_fields_bytes(&p->batches),
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
                   p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
 }

@@ -20,8 +20,7 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w))
-        return DLPI_LIKELY(p->holder == NULL) || p->holder->ops->holder->take(w, t);
+    if (dlpi_writes_first(w)) return DLPI_LIKELY(p->holder == NULL) || p->holder->take(w, t);
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -141,10 +140,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_stage *holder = w->p->holder;
+    const dlpi_holder_ops *holder = w->p->holder;
     bool found = dlpi_find_oldest(w, t);
-    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w))
-        holder->ops->holder->claimed(w, found ? t : NULL);
+    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w)) holder->claimed(w, found ? t : NULL);
     return found;
 }
 
@@ -248,8 +246,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     if (mask == 0) return;
-    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
-        p->holder->ops->holder->leave(w, t, mask);
+    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1) p->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else

@@ -52,7 +52,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->ops->sink->freed(p, s);
+    if (p->sink) p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -86,7 +86,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->ops->sink->data(p, s, f, 0, t);
+        if (p->sink) p->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -337,7 +337,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
-    int rc = p->lender->ops->lender->next(p, &handed, timeout_ms);
+    int rc = p->lender->next(p, &handed, timeout_ms);
     if (rc != DLP_OK) return rc;
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
@@ -350,7 +350,7 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);

@@ -85,29 +85,33 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     return n > 0 ? sum / n : 0;
 }
 
-/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
-   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
-   because each lets the loads and stores under way end. A run lies in one done word, and there are
-   runs for all workers that can run at once. */
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 8000u
+#endif
+
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
+   decodes what another has read, by what items cost lately. A claim, a completion and a clock
+   reading cost a quarter of a microsecond together, because each lets the loads and stores under way
+   end. A run lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (p->row_by_row || p->holder != NULL) return 0;
+    if (p->run_shift_most == 0) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0) continue;
+        if (p->work[k]->dataset.n_fields == 0 && (p->holder == NULL || k > 1)) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
     }
-    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < DLPI_RUN_SHIFT_MAX && (most << (shift + 1)) <= 8000 &&
+    if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;

@@ -176,6 +176,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -209,9 +210,9 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->row);
     if (rc == 0 && dlpi_row_kept(w))
-        w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
+        w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
@@ -231,7 +232,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->at(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     a->item.index -= w->st->scope.first;
@@ -274,7 +275,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         dlpi_attempt_done(w, a, 1 - passed);
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }

@@ -81,18 +81,18 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
-/* A row has a cell from before its claim in the first stage until just before it is done in the
-   second: whatever becomes of it in between. Units are single rows there. */
+/* A unit has cells from before its claim in the first stage until just before its last row is done
+   in the second: whatever becomes of it in between. */
 typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*at)(struct dlpi_worker *w, uint32_t s,
-               uint32_t row); /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done in the second; as bits of their word */
-    bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
-    void (*recover)(struct dlpi_worker *w);                               /* it died */
+    bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
+    void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */

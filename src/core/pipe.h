@@ -144,6 +144,7 @@ typedef struct dlpi_worker {
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
+    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     /* What many workers never write lies together: its pages are not theirs, as threads and, each
        for itself, as processes. */
     uint64_t near[64];
@@ -323,24 +324,27 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
-    dlpi_stage *holder;                 /* as those */
-    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
-    int kept_by;                        /* place of the last stage whose work the keeper keeps */
-    const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
-    const dlpi_source_ops *source;      /* what the rows of batches are, and */
-    dlpi_stage *source_stage;           /* whose table that is */
-    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
-    dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
-    int n_item_work;                    /* first those of rows, in order; after them, up to */
-    int n_work;                         /* those of batches; after them, up to */
-    int n_staffed;                      /* those of cells of their own */
-    dlpi_fields items, batches;         /* item cells; batch cells */
+    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    const dlpi_keeper_ops *keeper;
+    const dlpi_holder_ops *holder;
+    const dlpi_sink_ops *sink;
+    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is core/whole.h */
+    dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
+    int kept_by;                      /* place of the last stage whose work the keeper keeps */
+    const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
+    const dlpi_source_ops *source;    /* what the rows of batches are, and */
+    dlpi_stage *source_stage;         /* whose table that is */
+    const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
+    int n_item_work;                  /* first those of rows, in order; after them, up to */
+    int n_work;                       /* those of batches; after them, up to */
+    int n_staffed;                    /* those of cells of their own */
+    dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
-    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
     int cells_from;          /* place of the stage that writes batch cells whole */

@@ -57,11 +57,10 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has the row of unit t given up what the first stage wrote for it? */
-static bool dlpi_row_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
+/* Has unit t given up what the first stage wrote for its rows? */
+static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 &&
-           !p->holder->ops->holder->has(p, t->b, t->slot, t->row);
+    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -94,7 +93,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_row_gave_up(w, t)))
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -226,8 +225,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
-    if (p->holder != NULL) p->holder->ops->holder->recover(w);
+    if (p->keeper != NULL) p->keeper->recover(w);
+    if (p->holder != NULL) p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else

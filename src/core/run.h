@@ -93,14 +93,14 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
-        if (p->keeper->ops->keeper->get(w, t, row)) return true;
+        if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -115,10 +115,10 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     const dlp_pipe *p = w->p;
     if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
-    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
-    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    p->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
 
@@ -169,20 +169,25 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 }
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_stage *holder = w->p->holder;
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
+    const dlpi_holder_ops *holder = w->p->holder;
     if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->ops->holder->written(w, s, row);
+    return holder->written(w, row);
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
 }
 
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
-    dlpi_item_row(w, row);
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
+    if (rc == 0) rc = dlpi_row_written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
@@ -211,8 +216,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
-        return dlpi_row_finish(w, t, row, lengths);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
 
@@ -235,6 +239,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
     w->note.said = 0;                                      /* of a run before */
@@ -316,44 +321,103 @@ static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+/* Rows of a unit: bits of those that are done, that go back, that wait; how many were not run. */
+typedef struct dlpi_tally {
+    uint32_t mask, redo, later, left;
+} dlpi_tally;
+
+static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
+    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
+    if (what == DLPI_ROW_DONE) n->mask |= bit;
+    if (what == DLPI_ROW_REDO) n->redo |= bit;
+    if (what == DLPI_ROW_LATER) n->later |= bit;
+}
+
+/* The callback of a row has returned rc, and it failed or set lengths. */
+__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                   int rc) {
+    int what;
+    if (rc != 0) rc = dlpi_row_returned(w, row, rc);
+    what = rc != 0 ? dlpi_row_wrong(w, t, row, rc) : dlpi_row_finish(w, t, row, true);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
+/* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
+   row than to call: dlpi_row_try without what others ask, for an empty callback takes less time
+   than the questions. */
+static void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
+    const dlpi_ctl *ctl = w->p->ctl;
+    const dlpi_stage *st = w->st;
+    dlpi_worker_block *block = w->block;
+    uint64_t running = (uint64_t)t->slot << 32;
+    for (uint32_t row = t->row, end = t->end; row < end; row++) {
+        uint64_t position, index;
+        int rc;
+        if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
+            n->left += end - row;
+            break;
+        }
+        position = dlpi_item_row(w, row);
+        index = w->item.index;
+        DLPI_STORE_RLX(&block->current, index); /* for observers */
+        if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items)) {
+            dlpi_tally_add(n, row, dlpi_row_other(w, t, row));
+            continue;
+        }
+        DLPI_STORE_RLX(&block->current_position, position);
+        DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
+        rc = st->item(st->user, &w->item);
+        if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
+            dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
+    }
+    n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
+                               dlpi_tally *n) {
+    const dlp_pipe *p = w->p;
+    bool ended = false;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        int what = DLPI_ROW_DONE;
+        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
+        if (DLPI_UNLIKELY(!simple))
+            what = dlpi_unit_row(w, t, r, &n->left, &ended);
+        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
+            what = dlpi_row_run(w, t, r);
+        else
+            n->left++;
+        dlpi_tally_add(n, r, what);
+    }
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
-    uint32_t mask = 0;
-    uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->untouched && p->open_end == 0, ended = false;
+    uint32_t done;
+    bool simple = t->untouched && p->open_end == 0;
+    dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
-        p->keeper->ops->keeper->ahead(p, t);
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    for (uint32_t r = t->row; r < t->end; r++) {
-        uint32_t bit = UINT32_C(1) << r % DLPI_WORD_ROWS;
-        int what = DLPI_ROW_DONE;
-        if (already & bit) continue;
-        if (DLPI_UNLIKELY(!simple))
-            what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
-            what = dlpi_row_run(w, t, r);
-        else
-            left++;
-        if (what == DLPI_ROW_DONE) mask |= bit;
-        if (what == DLPI_ROW_REDO) redo |= bit;
-        if (what == DLPI_ROW_LATER) later |= bit;
-    }
-    left = (uint32_t)__builtin_popcount(mask) - left - w->passed;
+    if (DLPI_LIKELY(simple && already == 0 && !w->has_special) && !DLPI_DEBUG)
+        dlpi_unit_plain(w, t, &n);
+    else
+        dlpi_unit_rows_run(w, t, already, simple, &n);
+    done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
-    dlpi_bump(&w->block->items, left);
-    dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, w->given.epoch, left);
-    dlpi_complete(w, t, mask);
-    if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    dlpi_complete(w, t, n.mask);
+    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo, n.later != 0);
 }

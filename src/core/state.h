@@ -35,7 +35,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lends->config) p->lends->config(p, s);
+    if (p->lender->config) p->lender->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -97,7 +97,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -119,13 +119,13 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
-    if (p->lends->seek) p->lends->seek(p, &to);
+    if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lends->position(p, epoch, k);
+    return p->lender->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -169,7 +169,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lends->params ? p->lends->params
+                                  p->lender->params ? p->lender->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id, "

@@ -2,7 +2,7 @@
 #include "core/deliver.h"
 /* ---- whole batches: what a lender's table says where no stage lends ----
    Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
-   takes them back (next, drop); all else asks p->lends, and not whose table it is. */
+   takes them back (next, drop); all else asks p->lender, and not whose table it is. */
 
 static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
     DLPI_UNUSED(p);
@@ -29,4 +29,4 @@ static const dlpi_lender_ops dlpi_whole = {
 };
 
 /* What a new pipe has until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
+static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }

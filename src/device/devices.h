@@ -423,7 +423,7 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lends->slot(p, s);
+    uint32_t slot = p->lender->slot(p, s);
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 

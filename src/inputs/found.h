@@ -72,7 +72,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper : p->lender;
+    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
     if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
     if (other != NULL)
         return dlpi_bad_graph(p, other->name,

@@ -53,9 +53,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"}, /* needs: join */
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    if (d->n_joins > 0 && d->joins == NULL)                   /* needs: join */
+        return dlpi_missing(p, "", "joins", "n_joins descs"); /* needs: join */
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
@@ -128,7 +131,8 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source); /* needs: parts */
     dlp_pipe_add_fetch(p, &l.fetch);
-    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache); /* needs: cache */
+    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]); /* needs: join */
+    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);                     /* needs: cache */
     dlp_pipe_add_batch(p, &l.batch);
     if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
     return dlp_pipe_start(p); /* or the code of what could not be added */

@@ -218,7 +218,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
-        p->lends->state(p, slot, &s);
+        p->lender->state(p, slot, &s);
     dlpi_state_give(&s, out);
     return DLP_OK;
 }

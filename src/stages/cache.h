@@ -39,13 +39,13 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
 
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
-static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
+static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
 
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
@@ -65,12 +65,12 @@ static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << D
 
 /* What is with a row on its way to the cache. */
 static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return;
     mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return false;
     return mark[(uint64_t)s * p->batch_rows + row] ==
            dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
@@ -91,7 +91,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
-    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+    for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
         from += dlpi_round8(d->row_bytes);
@@ -116,7 +116,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
+        for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
             to += dlpi_round8(d->row_bytes);
@@ -153,7 +153,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     uint64_t least = dlpi_cache_cell_bytes(p);
     const dlpi_stage *before = st;
-    if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    if (p->keeper_stage != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
     p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */

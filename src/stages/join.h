@@ -51,7 +51,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "the first dataset is a stream, or pushed: its items have no numbers "
                               "for a join to go by. Fetch both in one callback");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name,
                               "batches that are views into chunks have no rows to fill: take items "
                               "instead of chunks, or put the fields into the chunks");

@@ -7,55 +7,67 @@
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its ragged fields, and the fields. Its word says whose it is:
+   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
+   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
+   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
+   whose it is:
      0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a row
+     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
                                         that it is about to claim, or has just claimed
-     row + 1, generation b              that row's of batch b
-   Each row of a slot has a number: cell + 1, of the cell that it was given last. It is written
-   before the word says that the cell is the row's, and believed only if the word says so.
+     unit + 1, generation b             that run's of batch b
+   Each run of a slot has a number: group + 1, of the group that it was given last. It is written
+   before the word says that the group is the run's, and believed only if the word says so.
 
-   A worker that finds a row to claim takes a cell first (unless the row has one, see below), then
-   claims the row, then gives it the cell; or puts the cell back. Just before the row is done in the
-   second stage its worker makes the cell nobody's.
+   A worker that finds a run to claim takes a group first (unless the run has one, see below), then
+   claims the run, then gives it the group; or puts the group back. Just before the last row of the
+   run is done in the second stage its worker makes the group nobody's. Bits of a run are set in
+   that stage by whoever has claimed it there alone, so one that sets the last of them knows it.
 
-   Why nothing stands still with one cell. A row with a cell waits for no other row and no other
-   cell: it is in a callback, waits for its time, or for a worker of the second stage, who needs no
-   cell; left out or cancelled, it goes through that stage all the same. So each cell becomes
-   nobody's. Whoever lacked one looks again then, and takes the oldest row that it finds, as always:
-   so the rows of the oldest batch are not passed by for ever, since batches are only so many.
-   Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
+   Why nothing stands still with one group. A run with a group waits for no other run and no other
+   group: each row of it is in a callback, waits for its time, or for a worker of the second stage,
+   who needs no group; left out or cancelled, it goes through that stage all the same. So each group
+   becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
+   always: so the runs of the oldest batch are not passed by for ever, since batches are only so
+   many. Runs without a group hold nothing that others need. No group is a state in which nothing
+   moves.
 
-   Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
-   keeps it, and whoever claims the row finds it (dlpi_holder_ops.take). In the second: the row is
-   done once more, there or from the first stage on, and has its cell; but if the dead one had given
-   it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
-   to the first stage (has). So does one that a later stage sends back: it takes another cell.
-   A row is never done with its cell still its own, so no cell is lost with its batch.
+   Deaths. In the first stage: a group in the dead one's hand is nobody's again; a run that has one
+   keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the second: what is not
+   done of the run is done once more, there or from the first stage on, and has its cells; but if
+   the dead one had given them up just before the last row was to be done, an idempotent map has
+   nothing to read: such rows go back to the first stage (has), where the run takes another group.
+   So do rows that a later stage sends back, of a run that is through: the rest of it stays done in
+   the second stage, which gives the group up with the last that comes once more. Of a run that is
+   not through, rows that go back find their own cells again. A run is never done with its group
+   still its own, so no group is lost with its batch.
 
-   Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a cell nobody's looks at these bits behind that, and wakes one that is asleep.
+   Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
+   Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
-#define DLPI_SCRATCH_GROUPS (DLP_MAX_WORKERS / 32)
+#define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone */
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_cells;
-    uint8_t pad[DLPI_LINE - 8];
-    dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
-    dlpi_claim_word words[1];                   /* [n_cells], and behind them the rows' numbers */
+    uint64_t n_groups;
+    uint64_t each; /* cells of a group */
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_sleepers lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
+    dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
-    uint32_t cell;                 /* + 1 */
+    uint32_t group;                /* + 1 */
+    uint32_t turn;                 /* where it looks first */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
-    bool passed;                   /* in this look a row was passed by that had gone back */
+    bool passed;                   /* in this look a run was passed by that had gone back */
 } dlpi_scratch_hand;
 
 typedef struct dlpi_scratch { /* what the stage keeps */
-    uint32_t n, n_cells;      /* fields; cells */
+    uint32_t n, n_groups;     /* fields; groups of cells */
+    uint32_t shift;           /* a group has 1 << shift cells */
     uint32_t asked;           /* desc.n_cells */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -64,13 +76,12 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
-
-static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, cell);
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
+    return p->holder_stage->self;
 }
+
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -78,32 +89,47 @@ static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
 static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->words;
 }
-static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_cells + (uint64_t)s * p->batch_rows + row;
+static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t unit) {
+    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_groups + (uint64_t)s * p->batch_rows +
+           unit;
 }
 static inline uint64_t dlpi_scratch_hand_word(const dlpi_worker *w) {
     return dlpi_gen_word(0, DLPI_REDO | ((uint32_t)w->global + 1u));
 }
-static inline uint64_t dlpi_scratch_row_word(uint64_t b, uint32_t row) {
-    return dlpi_gen_word(b, (uint64_t)row + 1u);
+static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
+    return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* The row's cell + 1, or 0. */
-static uint32_t dlpi_scratch_has_cell(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
-    uint64_t cell = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, row)); /* believed by the word alone */
-    if (cell == 0 || cell > dlpi_scratch_of(p)->n_cells) return 0;
-    if (dlpi_claim_owner(&dlpi_scratch_words(p)[cell - 1]) != dlpi_scratch_row_word(b, row))
+/* The run's group + 1, or 0. */
+static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
+    uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
+    if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
+    if (dlpi_claim_owner(&dlpi_scratch_words(p)[g - 1]) != dlpi_scratch_run_word(b, unit))
         return 0; /* O1 <- O1 */
-    return (uint32_t)cell;
+    return (uint32_t)g;
 }
 
-static bool dlpi_scratch_has(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
-    return dlpi_scratch_has_cell(p, b, s, row) != 0;
+static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
+    return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
-/* ---- cells come and go ---- */
+/* Of a run that has one: of a row that is run. */
+static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
+    uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
+    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
+}
 
-/* A cell is nobody's: wake one of those that lack one. */
+static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
+}
+
+/* ---- groups come and go ---- */
+
+/* A group is nobody's: wake one of those that lack one. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *first = p->work[0];
     for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
@@ -114,27 +140,29 @@ static void dlpi_scratch_wake(dlp_pipe *p) {
     }
 }
 
-static void dlpi_scratch_free(dlp_pipe *p, uint32_t cell) {
-    dlpi_claim_free(&dlpi_scratch_words(p)[cell - 1], 0); /* O1 -> O1 */
+static void dlpi_scratch_free(dlp_pipe *p, uint32_t group) {
+    dlpi_claim_free(&dlpi_scratch_words(p)[group - 1], 0); /* O1 -> O1 */
     dlpi_scratch_wake(p);
-}
-
-/* Returns the cell + 1, or 0: there is none. */
-static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    uint32_t n = dlpi_scratch_of(p)->n_cells;
-    uint32_t c = (uint32_t)((uint64_t)w->id * n / (uint32_t)w->st->n_workers);
-    for (uint32_t i = 0; i < n; i++, c = c + 1 == n ? 0 : c + 1) {
-        dlpi_claim_word *word = &dlpi_scratch_words(p)[c];
-        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
-            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
-            return c + 1;
-    }
-    return 0;
 }
 
 static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
+}
+
+/* Returns the group + 1, or 0: there is none. The one after the last that it took is most likely
+   nobody's. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t n = dlpi_scratch_of(p)->n_groups, *turn = &dlpi_scratch_hand_of(w)->turn;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t g = *turn;
+        dlpi_claim_word *word = &dlpi_scratch_words(p)[g];
+        *turn = g + 1 == n ? 0 : g + 1;
+        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
+            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
+            return g + 1;
+    }
+    return 0;
 }
 
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
@@ -149,62 +177,67 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
 
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
-    if (dlpi_scratch_has(w->p, t->b, t->slot, t->row)) return true;
+    if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
     if (k->none) k->passed |= !t->untouched;
-    if (k->cell != 0 || k->none) return k->cell != 0;
-    k->cell = dlpi_scratch_grab(w);
-    if (k->cell == 0 && !k->lacks) {
+    if (k->group != 0 || k->none) return k->group != 0;
+    k->group = dlpi_scratch_grab(w);
+    if (k->group == 0 && !k->lacks) {
         dlpi_scratch_lacks(w, true);
-        k->cell = dlpi_scratch_grab(w);
+        k->group = dlpi_scratch_grab(w);
     }
-    k->none = k->cell == 0;
+    k->none = k->group == 0;
     k->passed |= k->none && !t->untouched;
-    return k->cell != 0;
+    return k->group != 0;
 }
 
 static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
-    if (k->cell != 0 && t != NULL && !dlpi_scratch_has(p, t->b, t->slot, t->row)) {
-        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->row), k->cell); /* before the word */
-        dlpi_claim_done(&dlpi_scratch_words(p)[k->cell - 1],
-                        dlpi_scratch_row_word(t->b, t->row)); /* O1 -> O1 */
-    } else if (k->cell != 0) {
-        dlpi_scratch_free(p, k->cell);
+    if (k->group != 0 && t != NULL && (t->untouched || !dlpi_scratch_has(p, t))) {
+        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->unit), k->group); /* before the word */
+        dlpi_claim_done(&dlpi_scratch_words(p)[k->group - 1],
+                        dlpi_scratch_run_word(t->b, t->unit)); /* O1 -> O1 */
+    } else if (k->group != 0) {
+        dlpi_scratch_free(p, k->group);
     }
     if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
     if (t == NULL && k->passed)
         w->rescan_seen--; /* look without hints again: they pass it by, too */
-    k->cell = 0;
+    k->group = 0;
     k->none = k->passed = false;
 }
 
+/* With these rows all of the run are done here: its cells are nobody's. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
-    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
-    for (; rows != 0; rows &= rows - 1) {
-        uint32_t row = first + (uint32_t)__builtin_ctz(rows);
-        uint32_t cell = dlpi_scratch_has_cell(w->p, t->b, t->slot, row);
-        if (cell != 0) dlpi_scratch_free(w->p, cell);
-    }
+    dlp_pipe *p = w->p;
+    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
+    const uint64_t *done = dlpi_done(dlpi_stage_words_at(p, t->slot, w->st));
+    dlpi_unit run = *t;
+    uint32_t mask, group;
+    dlpi_unit_rows(p, w->st, dlpi_header_count(header), dlpi_header_shift(header), &run);
+    mask = dlpi_unit_mask(run.row, run.end);
+    rows |= dlpi_gather_bits(done, run.row / DLPI_WORD_ROWS, t->b);
+    if ((rows & mask) != mask) return;
+    group = dlpi_scratch_group(p, t->b, t->slot, t->unit);
+    if (group != 0) dlpi_scratch_free(p, group);
 }
 
-/* Before the dead one's rows are given up: another worker takes another cell for them. */
+/* Before the dead one's runs are given up: another worker takes another group for them. */
 static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     if (!dlpi_writes_first(w)) return;
-    for (uint32_t c = 0; c < dlpi_scratch_of(p)->n_cells; c++)
-        if (dlpi_claim_owner(&dlpi_scratch_words(p)[c]) == dlpi_scratch_hand_word(w)) /* O1 */
-            dlpi_scratch_free(p, c + 1);
+    for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
+        if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
+            dlpi_scratch_free(p, g + 1);
     dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
 }
 
 /* ---- a row ---- */
 
-static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
-    uint8_t *at = dlpi_scratch_cell(p, cell - 1); /* a row that is run has one */
+    uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
         w->data[p->items.n + f] = at + k->f[f].offset;
@@ -212,15 +245,14 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
     }
 }
 
-static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
-    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, cell - 1);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[p->items.n + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
-        lengths[f] = n;
+        if (most != 0) lengths[f] = n;
         if (n <= most) continue;
         w->bad_field = k->f[f].name;
         return dlpi_say(w, DLP_ERR_LENGTH,
@@ -250,7 +282,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
 static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
     if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
-    if (p->lender != NULL)
+    if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
@@ -271,29 +303,52 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
+/* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
+   two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
+   are as large as leaves twice as many; else as large as the runs of quick items are, and there is
+   one for each run under way, while all are few bytes. */
+static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
+    const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
+    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
+                     2 * (uint64_t)p->work[1]->n_workers;
+    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t wanted = k->asked > 0 ? 2 * least : least;
+    uint32_t shift = 0;
+    if (least > under_way) least = under_way;
+    if (cells > under_way) cells = under_way;
+    while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
+           cells >> (shift + 1) >= wanted)
+        shift++;
+    k->shift = shift;
+    k->n_groups = (uint32_t)(cells >> shift);
+    if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
+    p->run_shift_most = shift;
+}
+
 static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    uint64_t at = k->n * sizeof(uint64_t), most = (uint64_t)p->prefetch * p->batch_rows, n;
+    uint64_t at = 0, align = 8;
     int rc = dlpi_scratch_chain(p, st);
+    for (uint32_t i = 0; i < k->n; i++)
+        if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
-        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, 64);
+        if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
+        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
     if (rc != DLP_OK) return rc;
-    k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-        2 * (uint64_t)p->work[1]->n_workers;
-    if (k->asked > 0) n = k->asked;
-    k->n_cells = (uint32_t)(n < most ? n : most);
+    k->cell_bytes = dlpi_round_up(at, align);
+    dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
 
 static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
-    uint64_t words = dlpi_sum(k->n_cells, dlpi_times(p->n_slots, p->batch_rows));
+    uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes, k->n_cells, 64);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes << k->shift,
+                  k->n_groups, 64);
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -306,22 +361,28 @@ static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_blo
 /* Items of the first two stages have these fields, too. */
 static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
-    dlpi_scratch_head_of(p)->n_cells = k->n_cells;
+    dlpi_scratch_head_of(p)->n_groups = k->n_groups;
+    dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
             w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+            if (i == 0)
+                k->hands[n].turn =
+                    (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);
         }
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int type = DLPI_REC_OWN + stage;
     const uint64_t from = offsetof(dlpi_scratch_head, words);
-    uint64_t *own = s->figures.stages[stage].own, one;
-    if (!dlpi_word_at(words, type, 0, 0, 8, &own[1])) return false;
-    for (uint64_t c = 0; c < own[1]; c++) {
-        if (!dlpi_word_at(words, type, 0, from + 8 * c, 8, &one)) return false;
-        own[0] += one != 0;
+    uint64_t *own = s->figures.stages[stage].own, n, each, one;
+    if (!dlpi_word_at(words, type, 0, 0, 8, &n) || !dlpi_word_at(words, type, 0, 8, 8, &each))
+        return false;
+    own[1] = n * each;
+    for (uint64_t g = 0; g < n; g++) {
+        if (!dlpi_word_at(words, type, 0, from + 8 * g, 8, &one)) return false;
+        own[0] += one != 0 ? each : 0;
     }
     return true;
 }
@@ -329,6 +390,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
 static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
+    .cells = dlpi_scratch_cells,
     .at = dlpi_scratch_at,
     .written = dlpi_scratch_written,
     .leave = dlpi_scratch_leave,

@@ -74,7 +74,7 @@ typedef struct dlpi_chunk_rec {
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
-static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
+static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
 
@@ -251,8 +251,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
         if (p->sink)
-            p->sink->ops->sink->data(p, dlpi_split_of(p)->slot, f,
-                                     row * dlpi_row_bytes(&p->batches.at[f]), t);
+            p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
     }
@@ -276,7 +275,7 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
@@ -292,7 +291,7 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     }
     if (p->sink == NULL) return DLP_OK;
     c->seam.waits = true;
-    return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+    return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
 
 /* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
@@ -301,7 +300,7 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     dlpi_split *c = dlpi_split_of(p);
     int rc;
     if (!c->seam.waits) return DLP_OK;
-    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    rc = p->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
     if (rc == DLP_OK) c->seam.waits = false;
     return rc;
 }
@@ -343,7 +342,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -617,11 +616,11 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
-        p->cell_end = p->sink;
+        p->cell_end = p->sink_stage;
         p->n_cells = p->prefetch;
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->ops->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 

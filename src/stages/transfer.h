@@ -44,7 +44,7 @@ static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, 
 
 static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
-    dlpi_transfer_error(p->sink, what, rc, &e);
+    dlpi_transfer_error(p->sink_stage, what, rc, &e);
     e.epoch = slot->epoch;
     e.position = slot->position;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
@@ -61,7 +61,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
 /* Bytes of a field to be copied. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    return p->lender ? p->lender->ops->lender->bytes(p, s, f) : w->tensors[f].bytes;
+    return p->lender_stage ? p->lender->bytes(p, s, f) : w->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
@@ -204,7 +204,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
+    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */
@@ -216,7 +216,7 @@ dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
 
 static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                                dlp_tensor *t) {
-    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint8_t *base = x->data[dlpi_slot_at(p, s)->dbuf * p->batches.n + field];
     t->data = x->device.handles ? base : base + at;
     t->byte_offset = x->device.handles ? at : 0;
@@ -226,29 +226,29 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->waiters[p->sink_stage->work], 1, 1);
 }
 
 /* ---- batches that span slots ---- */
 
 /* The number of the events of what is put together in seam buffer v. */
 static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
-    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers);
 }
 
 static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
-    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
+    return dlpi_transfer_of(p->sink_stage)->seam[(size_t)v * p->batches.n + field];
 }
 
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
-    dlpi_transfer_error(p->sink, what, rc, &e);
+    dlpi_transfer_error(p->sink_stage, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
-    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
@@ -267,7 +267,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 
 /* Wait until what was begun is there, and the slot may be given back. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
-    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
     for (int rounds = 0;; rounds++) {
         int done;
@@ -284,20 +284,21 @@ static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
 }
 
 static int dlpi_transfer_joins(dlp_pipe *p) {
-    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
     uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
     if (d->copy_within == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->sink->name, "device",
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink_stage->name, "device",
                            "device \"%s\" has no copy_within, and batches span chunks: set "
                            "within_chunks, or a batch_size that divides the rows of every chunk",
                            d->name ? d->name : "");
-    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_DEVICE_BUFFERS,
+    return dlpi_within(p, p->sink_stage->name, "device_buffers", first + p->n_out, 1,
+                       DLPI_DEVICE_BUFFERS,
                        "at most 64 together with max_held, where batches span chunks");
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
-    return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
+    return (uint64_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers;
 }
 
 /* ---- building ---- */
@@ -309,7 +310,7 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
 
 /* Pointers to seam buffers. */
 static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
-    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
+    bool any = p->lender_stage && p->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
 }
 
@@ -342,7 +343,7 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
     for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
-        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
+        rc = d->alloc(d->user, p->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);

@@ -11,7 +11,7 @@
 
 #include "bench_rig.h"
 
-enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4, CELLS = 256 };
+enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4 };
 
 static uint64_t items = 400000, checksum;
 static const dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0};
@@ -141,12 +141,11 @@ static int fetch_made(void *user, dlp_item *it) {
     return 0;
 }
 
-/* Rows are claimed one by one there, so of fewer items. */
 static double in_a_row(int workers) {
     static const dlp_field raw = {"raw", DLP_U64, 0, {0}, 0, 0};
-    dlp_dataset dataset = {.n_items = items / 16, .fields = &word, .n_fields = 1};
+    dlp_dataset dataset = {.n_items = items, .fields = &word, .n_fields = 1};
     dlp_fetch_desc first = {.dataset = &dataset, .workers = {.num_workers = workers}};
-    dlp_scratch_desc scratch = {.fields = &raw, .n_fields = 1, .n_cells = CELLS};
+    dlp_scratch_desc scratch = {.fields = &raw, .n_fields = 1};
     dlp_map_desc second = {.item = fetch_made, .workers = {.num_workers = workers}};
     dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
     dlp_batch_desc batch = {.batch_size = BATCH};
@@ -161,7 +160,7 @@ static double in_a_row(int workers) {
     dlp_pipe_add_scratch(p, &scratch);
     dlp_pipe_add_map(p, &second);
     dlp_pipe_add_batch(p, &batch);
-    return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items / 16) : NAN);
+    return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
 }
 
 /* ---- push ---- */

@@ -60,6 +60,7 @@ typedef struct shape {
                    dies there if it is mortal. In turn after each number of steps. */
     int first;  /* of these places */
     int cells;  /* scratch cells */
+    int run;    /* both rows are one run */
     int idempotent; /* the item map: it reads nothing but scratch */
     int bound;      /* preemptions + 1 */
 } shape;
@@ -133,16 +134,29 @@ static void list_waiters(void) {
 
 #ifdef MODEL_SCRATCH
 #define MUTANTS 0 /* "weaken" shows which are noticed */
-/* Cells of the fields that end before the batch, of which slot 0's rows have some. */
+/* Cells of the fields that end before the batch, of which slot 0's rows have some; they are one
+   behind the other, whatever their groups. */
 static unsigned char *scratch_bytes(uint32_t c) {
-    return dlpi_scratch_cell(pipe_, c) + dlpi_scratch_of(pipe_)->f[0].offset;
+    const dlpi_scratch *k = dlpi_scratch_of(pipe_);
+    unsigned char *cells = dlpi_area_at(pipe_, DLPI_AREA_OWN + pipe_->holder_stage->id, 0);
+    return cells + c * k->cell_bytes + k->f[0].offset;
+}
+
+/* One group for a run of two rows. */
+static void scratch_run(void) {
+    dlpi_scratch *k = pipe_->holder_stage->self;
+    if (!is.run) return;
+    MODEL_CHECK(k->n_groups == 2 && k->shift == 0);
+    k->n_groups = 1;
+    k->shift = pipe_->run_shift_most = 1;
+    for (int i = 0; i < pipe_->n_workers; i++) pipe_->workers[i].block->item_ns = 1;
 }
 
 static void list_scratch(void) {
-    for (uint32_t c = 0; c < dlpi_scratch_of(pipe_)->n_cells; c++) {
-        model_list_atom(c ? "cell 1" : "cell 0", &dlpi_scratch_words(pipe_)[c], 8, 0);
-        model_list_slot(scratch_bytes(c), 8);
-    }
+    const dlpi_scratch *k = dlpi_scratch_of(pipe_);
+    for (uint32_t g = 0; g < k->n_groups; g++)
+        model_list_atom(g ? "group 1" : "group 0", &dlpi_scratch_words(pipe_)[g], 8, 0);
+    for (uint32_t c = 0; c < k->n_groups << k->shift; c++) model_list_slot(scratch_bytes(c), 8);
     for (uint32_t r = 0; r < is.rows; r++)
         model_list_atom(r ? "number 1" : "number 0", dlpi_scratch_number(pipe_, 0, r), 8, 0);
     model_list_atom("lacking", &dlpi_scratch_lacking(pipe_)[0].mask, 4, 0);
@@ -151,7 +165,8 @@ static void list_scratch(void) {
 static uint64_t mix_scratch(uint64_t h) {
     for (int i = 0; i < pipe_->work[0]->n_workers; i++) {
         const dlpi_scratch_hand *k = &dlpi_scratch_of(pipe_)->hands[i];
-        h = model_mix(h, (uint64_t)k->cell << 3 | (uint64_t)k->none << 2 | (uint64_t)k->lacks << 1 |
+        h = model_mix(h, (uint64_t)k->turn << 35 | (uint64_t)k->group << 3 |
+                             (uint64_t)k->none << 2 | (uint64_t)k->lacks << 1 |
                              (uint64_t)k->passed);
     }
     return h;
@@ -187,6 +202,7 @@ static void scratch_rig(rig *r, const dlp_field *field) {
 #define write_scratch(it) (void)(it)
 #define read_scratch(it) (void)(it)
 #define scratch_replace(dead) (void)0
+#define scratch_run() (void)0
 #define scratch_rig(r, field) (void)0
 #endif
 
@@ -477,7 +493,7 @@ static void setup(void) {
     r.pipe.no_memfd = 1;
     r.pipe.prefetch_factor = is.scheduled ? (int32_t)is.batches : 1;
     r.pipe.max_held = (int32_t)(is.held ? is.held : 1);
-    r.sampler.threaded = is.threaded || is.rows > 32; /* start feeds nothing then */
+    r.sampler.threaded = is.threaded || is.rows > 32 || is.run; /* start feeds nothing then */
     r.dataset.fields = &field;
     r.dataset.n_fields = 1;
     r.dataset.fetch = fetch;
@@ -498,6 +514,7 @@ static void setup(void) {
         pipe_->cpus = 1;
         for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].block->item_ns = 1;
     }
+    scratch_run();
     if (is.scheduled) hdr_schedule(pipe_, 1);
     if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
@@ -581,6 +598,26 @@ static const trial trials[] = {
     MORE("scratch__idempotent_map_dies__row_has_its_cell", SHORT, worker_1, supervisor, worker_0,
          NULL, NULL, 7, 1, .rows = 2, .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1,
          .cells = 1, .dies = 1, .idempotent = 1, PREEMPTED(1)),
+    PAIR("scratch__run_of_two__decoded_with_one_group", SHORT, worker_0, worker_1, 3, .rows = 2,
+         .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1, .cells = 2, .run = 1),
+    PAIR("scratch__map_fails_in_a_run__row_finds_its_cell", SHORT, worker_0, worker_1, 3, .rows = 2,
+         .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1, .cells = 2, .run = 1,
+         .fails = 1),
+    PAIR("scratch__idempotent_map_fails_in_a_run__row_keeps_its_cell", SHORT, worker_0, worker_1, 3,
+         .rows = 2, .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1, .cells = 2,
+         .run = 1, .fails = 1, .idempotent = 1),
+    PAIR("scratch__two_runs_one_group__in_turn", LONG, worker_0, worker_1, 3, .rows = 2,
+         .batches = 2, .fetchers = 1, .item_map = 1, .scheduled = 1, .cells = 2, .run = 1),
+    MORE("scratch__fetcher_dies_in_a_run__its_group_is_free_or_the_runs", SHORT, worker_0,
+         supervisor, worker_1, NULL, NULL, 7, 1, .rows = 2, .batches = 1, .fetchers = 1,
+         .item_map = 1, .scheduled = 1, .cells = 2, .run = 1, PREEMPTED(1)),
+    MORE("scratch__map_dies_in_a_run__rows_have_their_cells", SHORT, worker_1, supervisor, worker_0,
+         NULL, NULL, 7, 1, .rows = 2, .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1,
+         .cells = 2, .run = 1, .dies = 1, PREEMPTED(1)),
+    MORE("scratch__idempotent_map_dies_in_a_run__rows_have_their_cells", SHORT, worker_1,
+         supervisor, worker_0, NULL, NULL, 7, 1, .rows = 2, .batches = 1, .fetchers = 1,
+         .item_map = 1, .scheduled = 1, .cells = 2, .run = 1, .dies = 1, .idempotent = 1,
+         PREEMPTED(1)),
 #else
     /* pairs, without a bound */
     PAIR("worker_consumer__one_batch__arrives_whole", SHORT, worker_0, consumer, 1, .rows = 1,

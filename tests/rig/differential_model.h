@@ -60,15 +60,6 @@ typedef struct model {
 
 /* ---- arithmetic ---- */
 
-static uint64_t mixed(uint64_t h, uint64_t word) { /* a word more, by the finaliser of SplitMix64 */
-    uint64_t z = (h ^ word) + UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-static uint64_t keyed(uint64_t domain, uint64_t seed, uint64_t a) {
-    return mixed(mixed(mixed(0, seed), domain), a);
-}
 /* A number below n, by the high half of a product; small n, so that rejection is as good as never,
    and is done all the same. */
 static uint64_t below(uint64_t n, uint64_t random) {
@@ -77,11 +68,6 @@ static uint64_t below(uint64_t n, uint64_t random) {
         uint64_t middle = high * n + (low * n >> 32); /* n is below 2^31 */
         if (random * n >= (0 - n) % n) return middle >> 32;
     }
-}
-static uint64_t permuted(uint64_t n, uint64_t seed, uint64_t epoch, uint64_t at) {
-    static dlp_permutation p;
-    if (p.n != n || p.seed != seed || p.epoch != epoch) dlp_permutation_init(&p, n, seed, epoch);
-    return dlp_permutation_at(&p, at);
 }
 
 /* ---- what callbacks are given ---- */

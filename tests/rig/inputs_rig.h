@@ -13,12 +13,14 @@ typedef struct rig2 {
     dlp_workers_desc fetch;
     dlp_batch_desc batch;
     dlp_item_fn map; /* NULL: there is none */
+    int32_t map_on_error;
 } rig2;
 
 static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
     dlp_fetch_desc f = {.dataset = &r->dataset, .workers = r->fetch};
     dlp_map_desc map = {.item = r->map, .workers = r->fetch};
     int rc = dlp_pipe_open(p, &r->pipe, err);
+    if (r->map_on_error) map.workers.on_error = r->map_on_error;
     if (rc != DLP_OK) return rc;
     dlp_pipe_add_sampler(*p, &r->sampler);
     dlp_pipe_add_repeat(*p, &r->repeat);

@@ -130,8 +130,8 @@ found_in() { # SRC FILE...
 
     # Does a share of a condition look at whether a role is there?
     function asks_role(s) {
-        gsub(/(->ops->(lender|keeper|sink|holder)|->source)->[a-z_]+[(]/, "(", s)
-        return s ~ /(->|[.])(lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
+        gsub(/->(keeper|sink|holder|source)->[a-z_]+[(]/, "(", s)
+        return s ~ /(->|[.])(lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
     }
 
     # A condition that begins in line at: which of its lines ask?

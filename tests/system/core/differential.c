@@ -17,6 +17,7 @@
 #include "../../rig/digest.h"
 #include "../../rig/shm_rig.h"
 
+#include "../../rig/keyed.h"
 #include "../../rig/differential.h"
 static dlp_error open_err_;
 #include "../../rig/differential_model.h"

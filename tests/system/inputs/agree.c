@@ -9,8 +9,7 @@
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/found_rig.h"
-
-#include <pthread.h>
+#include "../../rig/reduce.h"
 
 #define RANKS 4
 #define EPOCHS 3
@@ -21,48 +20,6 @@ static found_order orders[EPOCHS];
 static uint64_t batches[EPOCHS];
 
 /* ---- an all-reduce ---- */
-
-typedef struct reduce {
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
-    uint32_t ranks, came, turn;
-    int64_t least, most, out_least, out_most;
-    uint32_t calls, hung;
-} reduce;
-
-static void reduce_init(reduce *r, uint32_t ranks) {
-    memset(r, 0, sizeof *r);
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->moved, NULL);
-    r->ranks = ranks;
-}
-
-/* Returns INT64_MIN where the others did not come. */
-static int64_t reduce_all(reduce *r, int64_t mine, int most) {
-    struct timespec until;
-    uint32_t turn;
-    int64_t out;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 30;
-    pthread_mutex_lock(&r->lock);
-    turn = r->turn;
-    r->calls += r->came == 0;
-    r->least = r->came == 0 || mine < r->least ? mine : r->least;
-    r->most = r->came == 0 || mine > r->most ? mine : r->most;
-    if (++r->came == r->ranks) {
-        r->out_least = r->least;
-        r->out_most = r->most;
-        r->came = 0;
-        r->turn++;
-        pthread_cond_broadcast(&r->moved);
-    }
-    while (r->turn == turn && !r->hung)
-        if (pthread_cond_timedwait(&r->moved, &r->lock, &until) != 0) r->hung = 1;
-    if (r->hung) pthread_cond_broadcast(&r->moved);
-    out = r->hung ? INT64_MIN : most ? r->out_most : r->out_least;
-    pthread_mutex_unlock(&r->lock);
-    return out;
-}
 
 static reduce ends, steps; /* of agree; of training steps */
 
@@ -473,6 +430,94 @@ static void fail__agree_returns_nonsense__named(void) {
     CHECK(alone(&err, 3, DLP_LAST_PAD) == DLP_OK);
 }
 
+/* ---- a callback that takes its time ---- */
+
+typedef struct slow_rank {
+    dlp_pipe *p;
+    uint32_t in, go, calls; /* in: agree waits for go */
+    int rc;
+} slow_rank;
+
+/* Asks after its own pipe, as a training loop's log may, and waits for what the test says. */
+static int64_t agree_slowly(void *user, int64_t mine, int most) {
+    static dlp_stats s;
+    slow_rank *k = user;
+    char text[3000];
+    (void)most;
+    k->calls++;
+    CHECK(dlp_pipe_stats(k->p, &s) == DLP_OK);
+    CHECK(dlp_pipe_explain(k->p, text, sizeof text) > 0);
+    __atomic_store_n(&k->in, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 20000 && !__atomic_load_n(&k->go, __ATOMIC_SEQ_CST); i++) pause_ms(1);
+    return mine;
+}
+
+static void *next_slowly(void *arg) {
+    slow_rank *k = arg;
+    dlp_batch *b;
+    k->rc = dlp_pipe_next_timeout(k->p, &b, 30000);
+    if (k->rc == DLP_OK) dlp_pipe_release(k->p, b);
+    return NULL;
+}
+
+/* Stopped by another thread while it asks: next comes back once the others have answered, and
+   nobody is asked again. */
+static void stop__while_it_asks__not_asked_again(void) {
+    for (int threaded = 0; threaded < 2; threaded++) {
+        static slow_rank k;
+        found_rig r;
+        pthread_t thread;
+        dlp_batch *b;
+        memset(&k, 0, sizeof k);
+        found_init(&r, seen, 20, 9);
+        r.d.parts.streams = 2;
+        r.d.parts.agree = agree_slowly;
+        r.d.parts.agree_user = &k;
+        r.d.loader.sampler.world_size = 2;
+        r.d.loader.sampler.threaded = threaded;
+        r.d.loader.batch.last = DLP_LAST_DROP;
+        CHECK(found_open(&r, &k.p) == DLP_OK);
+        pthread_create(&thread, NULL, next_slowly, &k);
+        for (int i = 0; i < 20000 && !__atomic_load_n(&k.in, __ATOMIC_SEQ_CST); i++) pause_ms(1);
+        dlp_pipe_stop(k.p);
+        __atomic_store_n(&k.go, 1, __ATOMIC_SEQ_CST);
+        pthread_join(thread, NULL);
+        CHECK(k.rc == DLP_OK || k.rc == DLP_STOPPED);
+        CHECK(dlp_pipe_next(k.p, &b) == DLP_STOPPED && k.calls == 1);
+        CHECK(dlp_pipe_close(k.p) == DLP_OK && k.calls == 1);
+    }
+}
+
+/* All have come to the end, which nobody asks about again; all go back, and reach it once more. */
+static void seek__after_the_end__comes_to_it_again(void) {
+    for (int last = 0; last < 3; last++) {
+        found_rig r;
+        dlp_batch *b;
+        int64_t want;
+        uint32_t calls;
+        world = 3;
+        found_init(&r, seen, 30, 9);
+        r.d.parts.streams = 3;
+        r.d.loader.batch_size = 6;
+        r.d.loader.batch.last = last;
+        r.d.loader.epochs = 2;
+        want = write_all_down(&r);
+        ranks_open(&r, NULL);
+        ranks_train();
+        calls = ends.calls;
+        for (uint32_t i = 0; i < world; i++) {
+            CHECK(ranks[i].ok && ranks[i].n == want && dlp_pipe_next(ranks[i].p, &b) == DLP_END);
+            CHECK(ends.calls == calls);
+            CHECK(dlp_pipe_seek(ranks[i].p, &ranks[i].states[want / 2], NULL) == DLP_OK);
+        }
+        ranks_train();
+        for (uint32_t i = 0; i < world; i++)
+            CHECK(ranks[i].ok && ranks[i].rc == DLP_END &&
+                  ranks[i].n == want + want - want / 2 - 1);
+        ranks_close();
+    }
+}
+
 /* ---- filters, packing ---- */
 
 typedef struct other { /* a pipe of one of two ranks, with a filter or packing */
@@ -609,6 +654,8 @@ int main(int argc, char **argv) {
     seek__and_next_epoch__asked_again();
     fail__one_rank__all_return_an_error(seed);
     fail__agree_returns_nonsense__named();
+    stop__while_it_asks__not_asked_again();
+    seek__after_the_end__comes_to_it_again();
     end__filters_and_packing__equal_steps();
     desc__what_has_no_meaning__refused();
     CHECK(shm_mappings() == 0);

@@ -442,8 +442,8 @@ static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
     return rc == DLP_OK;
 }
 
-/* What is read, and what is not, in the order of a shuffled epoch. */
-static void write_down_torn(uint64_t epoch) {
+/* What is read, and what is not, in the order of a shuffled epoch, with windows or, 0, without. */
+static void write_down_torn(uint64_t epoch, uint64_t window) {
     static dlp_permutation order;
     n_list[0] = 0;
     dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, 0), epoch);
@@ -452,9 +452,10 @@ static void write_down_torn(uint64_t epoch) {
         for (uint32_t k = 0; k < made(i) + (uint32_t)torn(i); k++)
             list[0][n_list[0]++] = (item2){i, k, j, k + 1u};
     }
+    if (window) mix(0, window, epoch);
 }
 
-static void fail__inside_runs__named_in_its_place(void) {
+static void fail__inside_runs__named_in_its_place(uint32_t window) {
     static const int32_t makers[] = {DLP_NONE, 1, 2, 4, 4};
     for (uint32_t i = 0; i < 20; i++) {
         rig2 r;
@@ -465,9 +466,10 @@ static void fail__inside_runs__named_in_its_place(void) {
         int rc, ok = 1;
         init(&r, 0);
         seen->torn = 20 + i;
-        write_down_torn(0);
+        write_down_torn(0, window);
+        r.expand.window = window;
         r.expand.workers.num_workers = makers[i % 5];
-        r.expand.queue_size = i % 5 == 4 ? 100 : 0;
+        r.expand.queue_size = i % 5 == 4 && window == 0 ? 100 : 0;
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         do {
             rc = dlp_pipe_next_timeout(p, &b, 20000);
@@ -495,7 +497,7 @@ static void fail__ahead_of_an_epoch_that_is_left__unseen(uint64_t seed) {
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         for (uint64_t epoch = 0; epoch < 8 && ok; epoch++) {
             uint64_t first = 0, n = 0;
-            write_down_torn(epoch);
+            write_down_torn(epoch, 0);
             while (first < n_list[0] && !torn(list[0][first].index)) first++;
             while (ok && n < first / 8 && (n == 0 || test_pick(&seed, 8))) {
                 int rc = dlp_pipe_next_timeout(p, &b, 20000);
@@ -524,6 +526,9 @@ static void desc__what_is_not_possible__refused(void) {
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
     init(&r, 1), r.fetch.on_error = DLP_ON_ERROR_REPLACE;
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);
+    init(&r, 0), r.map = add_one, r.map_on_error = DLP_ON_ERROR_REPLACE; /* by itself, always */
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);
+    CHECK(strcmp(err.stage, "map") == 0);
 }
 
 int main(int argc, char **argv) {
@@ -538,7 +543,8 @@ int main(int argc, char **argv) {
     loader__filter__batches_are_full();
     stats__workers_killed__exact();
     fail__by_input__named();
-    fail__inside_runs__named_in_its_place();
+    fail__inside_runs__named_in_its_place(0);
+    fail__inside_runs__named_in_its_place(40); /* in its row of the window, and no other one */
     fail__ahead_of_an_epoch_that_is_left__unseen(seed);
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);

@@ -474,6 +474,87 @@ static void join__zip_with_parts__same_rows(void) {                        /* ne
     }                                                                      /* needs: parts */
 } /* needs: parts */
 
+/* ---- by a loader ---- */
+
+static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
+    static dlp_join_desc joins[MOST];
+    dlp_dataset ds[MOST];
+    dlp_loader_desc d;
+    memset(&d, 0, sizeof d);
+    memset(joins, 0, sizeof joins);
+    fetch_desc(s, 0, &ds[0], &d.fetch);
+    for (int i = 1; i < s->n; i++) {
+        fetch_desc(s, i, &ds[i], &joins[i - 1].fetch);
+        joins[i - 1].how = s->of[i].mixed ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    }
+    d.batch_size = s->batch;
+    d.epochs = 2;
+    d.shuffle = s->mix == NULL;
+    if (s->mix) dlp_mix_sampler(s->mix, &d.sampler);
+    d.topology = topology;
+    d.joins = joins;
+    d.n_joins = (uint32_t)s->n - 1;
+    if (s->cache) d.cache.bytes = 1 << 20; /* needs: cache */
+    return dlp_loader_open(p, &d, err);
+}
+
+/* Zips, mixes and both, in each topology, with a cache or not: rows are what their index says. */
+static void join__by_a_loader__rows_as_by_hand(void) {
+    const uint64_t items[3] = {20, 15, 35};
+    for (int i = 0; i < 18; i++) {
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        dlp_error err;
+        uint64_t rows = 0;
+        setup s;
+        if (i % 3 == 0)
+            setup_zip(&s, 3, 35);
+        else
+            setup_mix(&s, i % 3 + 1 == 2 ? 2 : 3, items, NULL);
+        workers_all(&s, 1 + i % 2, 0);
+        s.cache = i / 9;
+        CHECK(loader_open(&s, i / 3 % 3, &p, &err) == DLP_OK);
+        if (p == NULL) break;
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++) CHECK(b->valid[r] && row_is(&s, b, r));
+            rows += b->count;
+            dlp_pipe_release(p, b);
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        s.epochs = 2;
+        CHECK(rows > 0 && rows == drain(&s, UINT64_MAX).rows);
+        dlp_mix_close(s.mix);
+    }
+}
+
+static void join__of_a_loader__refused_with_names(void) {
+    dlp_loader_desc d;
+    dlp_dataset ds[2];
+    dlp_join_desc join;
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    setup s;
+    setup_zip(&s, 2, 60);
+    s.of[1].n_items = 59;
+    CHECK(loader_open(&s, 0, &p, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "labels") == 0 && strcmp(err.field, "dataset.n_items") == 0);
+    s.of[1].n_items = 60;
+    memset(&d, 0, sizeof d);
+    memset(&join, 0, sizeof join);
+    fetch_desc(&s, 0, &ds[0], &d.fetch);
+    fetch_desc(&s, 1, &ds[1], &join.fetch);
+    d.batch_size = 4;
+    d.n_joins = 1;
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "joins") == 0);
+    d.joins = &join;
+    d.n_joins = UINT32_MAX;
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_joins") == 0);
+    d.n_joins = 1;
+    ds[0].filter = 1;                                      /* needs: parts */
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_GRAPH); /* needs: parts */
+    CHECK(strcmp(err.stage, "labels") == 0);               /* needs: parts */
+}
+
 /* ---- refusals ---- */
 
 static void refused(setup *s, int how, const char *field, const char *words) {
@@ -596,6 +677,8 @@ int main(int argc, char **argv) {
     if (argc < 2) {
         join__datasets_do_not_fit__refused_with_names();
         join__chain_does_not_fit__refused_with_words();
+        join__by_a_loader__rows_as_by_hand();
+        join__of_a_loader__refused_with_names();
         join__zip_of_two_and_three__same_rows_everywhere();
         join__many_in_flight__same_rows();
         join__mix_of_two_and_three__each_stage_has_its_rows();

@@ -10,6 +10,7 @@ static void death_here(int kind, const void *at);
 static inline void atomics_hook(int kind, const void *at) { death_here(kind, at); }
 
 #define DLPIPE_IMPLEMENTATION
+#define DLPI_RUN_NS UINT64_C(8000000000) /* however long items take, they come in runs */
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/pipe_rig.h"
@@ -31,6 +32,7 @@ typedef struct shared {
     uint64_t reads, decodes;              /* to die at, 0: none; counted down */
     uint64_t leaves;                      /* stores of a cell, to die behind; as those */
     int64_t seen, at;                     /* accesses since the first of a cell; to die at */
+    int64_t in_runs;                      /* since the first when a batch has runs of rows */
 } shared;
 
 static shared *all;
@@ -42,6 +44,13 @@ static void dies(uint64_t *left) {
     if (__atomic_sub_fetch(left, 1, __ATOMIC_SEQ_CST) == 0) raise(SIGKILL);
 }
 
+/* Some batch has come in runs of more than a row. */
+static bool has_runs(void) {
+    for (uint32_t s = 0; s < now->n_slots; s++)
+        if (dlpi_header_shift(dlpi_slot_at(now, s)->header) > 0) return true;
+    return false;
+}
+
 static void death_here(int kind, const void *at) {
     static int begun, last;
     const uint8_t *from, *to;
@@ -50,10 +59,10 @@ static void death_here(int kind, const void *at) {
     if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL || now->holder == NULL ||
         getpid() == parent)
         return;
-    from = dlpi_area_at(now, DLPI_REC_OWN + now->holder->id, 0);
-    to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder->id);
+    from = dlpi_area_at(now, DLPI_REC_OWN + now->holder_stage->id, 0);
+    to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder_stage->id);
     if ((const uint8_t *)at >= from && (const uint8_t *)at < to) {
-        if (kind != HOOK_LOAD) begun = 1;
+        if (kind != HOOK_LOAD && (!all->in_runs || has_runs())) begun = 1;
         if (stored) dies(&all->leaves);
     }
     if (begun && all->at != 0 && __atomic_add_fetch(&all->seen, 1, __ATOMIC_SEQ_CST) == all->at)
@@ -187,7 +196,7 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 4};
     dlp_repeat_desc repeat = {.epochs = 2};
-    dlp_dataset ds = {ITEMS, batch_fields, 2, 0, read_item, NULL, 0, 0};
+    dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
     dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
     dlp_scratch_desc scratch = {raw_fields, 2, o->cells};
     dlp_map_desc decode = {.item = decode_item}, later = {.item = later_item};
@@ -416,16 +425,17 @@ static void scratch__plan__cells_to_the_byte(void) {
     plan_of(5, &n, &each, &slot);
     CHECK(n == 5 && each == 64 + 64 + 64); /* lengths; 48 of raw; 4 of size, each from 64 on */
     plan_of(0, &n, &each, &slot);
-    CHECK(n == 2 + 2 * 3);
+    CHECK(n == 10 &&
+          each == 4 * 192); /* for runs of 4 rows: of 8 there were fewer than 2 + 2 * 3 */
     plan_of(1000, &n, &each, &slot);
-    CHECK(n == 3 * 14);
-    CHECK(slot == 4096); /* nothing of them is in a batch */
+    CHECK(n == 21 && each == 2 * 192); /* at most 3 * 14, and twice as many groups */
+    CHECK(slot == 4096);               /* nothing of them is in a batch */
 }
 
 /* ---- refusals ---- */
 
 static dlp_error refused(const dlp_scratch_desc *d, int behind) {
-    dlp_dataset ds = {ITEMS, batch_fields, 2, 0, read_item, NULL, 0, 0};
+    dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
     dlp_sampler_desc sampler = {.seed = 4};
     dlp_fetch_desc fetch = {.dataset = &ds};
     dlp_map_desc map = {.item = decode_item};
@@ -533,11 +543,13 @@ static void scratch__dies_at_any_access__nothing_lost(int64_t only) {
         one o = placed((int)(k % 12));
         if (only != 0 && k != only) continue;
         o.maps = k % 5 == 2;
+        all->in_runs = k % 7 < 4;
+        if (all->in_runs) o.cells = 0;
         if (o.maps) want = expected(o);
         all->seen = 0;
         all->at = k;
         got = go(&o);
-        all->at = 0;
+        all->at = all->in_runs = 0;
         died += got.restarts;
         same(&got, &want, "dies");
         CHECK(got.own[0] == 0);

@@ -1,0 +1,285 @@
+/* What must come out of a pipe whose batches are made of inputs that nobody has counted: the rows
+   of each stream, written down one after the other by the words of >>found, >>expand and >>pack. Of
+   the library only keyed permutations are called. Needs keyed.h. */
+#ifndef INPUTS_MODEL_H
+#define INPUTS_MODEL_H
+
+#define MOST_EPOCHS 3
+#define MOST_STREAMS 12
+#define MOST_INPUTS 64
+#define MOST_COUNT 12     /* items of an input */
+#define LONGEST 40        /* tokens of a document */
+#define MOST_ROWS 1600    /* of a stream in an epoch */
+#define MOST_PIECES 12000 /* of these rows */
+#define FAR_STEPS 60      /* so many batches of an epoch without an end are looked at */
+
+enum { OF_PARTS, OF_EXPAND, OF_FILTER, OF_CUT, OF_FIT, KINDS };
+enum { ENDS_ALONE, ENDS_AGREE, ENDS_UNEVEN };
+
+typedef struct order_plan {
+    int kind;
+    uint32_t inputs, streams, batch;
+    uint64_t seed;
+    int shuffle, shuffle_items, weighed;
+    uint32_t window;
+    int64_t steps; /* 0; DLP_FOREVER */
+    int last, ends, epochs;
+    uint32_t tokens, overlap, segments;
+    int longer;
+    uint32_t count[MOST_INPUTS]; /* items, or tokens; 0 also for what can't be read */
+    uint64_t weight[MOST_INPUTS];
+} order_plan;
+
+typedef struct piece {
+    uint32_t input, first, n, pass;
+} piece;
+
+typedef struct row {
+    uint32_t at, n, tokens; /* of the stream's pieces */
+} row;
+
+typedef struct stream {
+    uint32_t n_rows, n_pieces;
+    int over; /* it had no room here, or passes without anything: not to be run */
+    row rows[MOST_ROWS];
+    piece pieces[MOST_PIECES];
+} stream;
+
+static stream streams_[MOST_EPOCHS][MOST_STREAMS];
+
+static inline int packs(const order_plan *o) { return o->kind == OF_CUT || o->kind == OF_FIT; }
+
+static row *row_begin(stream *x) {
+    row *r = &x->rows[x->n_rows < MOST_ROWS ? x->n_rows++ : MOST_ROWS - 1];
+    x->over |= x->n_rows == MOST_ROWS;
+    *r = (row){x->n_pieces, 0, 0};
+    return r;
+}
+
+static void piece_put(stream *x, row *r, piece p) {
+    x->over |= x->n_pieces + 1 >= MOST_PIECES;
+    if (x->over) return;
+    x->pieces[x->n_pieces++] = p;
+    r->n++;
+    r->tokens += p.n;
+}
+
+/* ---- inputs of a stream ---- */
+
+/* Who has which inputs by weight: the heaviest of all that are left to whoever has the least. */
+static uint32_t members_weighed(const order_plan *o, uint64_t s, uint32_t *members) {
+    uint64_t load[MOST_STREAMS] = {0}, n = o->inputs;
+    uint32_t owner[MOST_INPUTS], many = 0;
+    int dealt[MOST_INPUTS] = {0};
+    for (uint64_t turn = 0; turn < n; turn++) {
+        uint64_t best = n, most = 0, to = 0;
+        for (uint64_t j = 0; j < n; j++) {
+            uint64_t i = o->shuffle ? permuted(n, keyed(34, o->seed, UINT64_MAX), 0, j) : j;
+            uint64_t w = o->weight[i] ? o->weight[i] : 1;
+            if (!dealt[i] && w > most) best = i, most = w;
+        }
+        for (uint64_t k = 1; k < o->streams; k++)
+            if (load[k] < load[to]) to = k;
+        load[to] += most;
+        dealt[best] = 1;
+        owner[best] = (uint32_t)to;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (owner[i] == s) members[many++] = i;
+    return many;
+}
+
+/* Those of a pass, in their order. */
+static uint32_t pass_of(const order_plan *o, uint64_t epoch, uint64_t s, uint64_t pass,
+                        uint32_t *to) {
+    uint64_t n = o->inputs, key = keyed(34, o->seed, pass);
+    uint32_t many = 0, members[MOST_INPUTS];
+    if (o->weighed) {
+        many = members_weighed(o, s, members);
+        for (uint32_t j = 0; j < many; j++)
+            to[j] = members[o->shuffle ? permuted(many, mixed(key, s), epoch, j) : j];
+        return many;
+    }
+    for (uint64_t j = s; j < n; j += o->streams)
+        to[many++] = (uint32_t)(o->shuffle ? permuted(n, key, epoch, j) : j);
+    return many;
+}
+
+/* ---- items, with windows ---- */
+
+typedef struct element {
+    piece p;
+    uint64_t ordinal, used;
+} element;
+
+static void write_windows(const order_plan *o, uint64_t epoch, uint64_t s, element *at,
+                          uint32_t n) {
+    static element was[MOST_ROWS];
+    memcpy(was, at, n * sizeof *at);
+    for (uint32_t from = 0; from < n; from += o->window) {
+        uint32_t k = n - from < o->window ? n - from : o->window;
+        uint64_t h = keyed(36, o->seed, s);
+        h = mixed(h, from ? was[from - 1].ordinal : 0);
+        h = mixed(h, from ? was[from - 1].used : 0);
+        for (uint32_t i = 0; i < k; i++) at[from + i] = was[from + permuted(k, h, epoch, i)];
+    }
+}
+
+/* want: items of the epoch; 0: those of one pass. exact: it ends with them. */
+static void write_items(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t want, int exact) {
+    static element all[MOST_ROWS];
+    stream *x = &streams_[epoch][s];
+    uint32_t n = 0, order[MOST_INPUTS], empty = 0;
+    for (uint64_t pass = 0; pass == 0 || n < want; pass++) {
+        uint32_t each = pass_of(o, epoch, s, pass, order);
+        for (uint32_t i = 0; i < each; i++) {
+            uint64_t key = mixed(keyed(35, o->seed, order[i]), pass);
+            uint32_t count = o->count[order[i]];
+            empty = count ? 0 : empty + 1;
+            x->over |= want > 0 && empty > each;
+            for (uint32_t k = 0; k < count && n < MOST_ROWS; k++) {
+                uint32_t number = o->shuffle_items ? (uint32_t)permuted(count, key, epoch, k) : k;
+                all[n++] = (element){{order[i], number, 1, (uint32_t)pass}, pass * each + i, k + 1};
+            }
+        }
+        x->over |= n == MOST_ROWS || each == 0;
+        if (x->over) return;
+    }
+    if (exact && n > want) n = want;
+    if (o->window) write_windows(o, epoch, s, all, n);
+    for (uint32_t i = 0; i < n; i++) piece_put(x, row_begin(x), all[i].p);
+}
+
+/* ---- packing ---- */
+
+typedef struct document {
+    uint32_t input, pass, n;
+} document;
+
+#define MOST_DOCUMENTS 6000
+
+static uint32_t write_documents(const order_plan *o, uint64_t epoch, uint64_t s, uint64_t passes,
+                                document *to) {
+    uint32_t n = 0, order[MOST_INPUTS];
+    for (uint64_t pass = 0; pass < passes; pass++) {
+        uint32_t each = pass_of(o, epoch, s, pass, order);
+        for (uint32_t i = 0; i < each && n < MOST_DOCUMENTS; i++) {
+            uint32_t tokens = o->count[order[i]];
+            if (o->kind == OF_FIT && o->longer && tokens > o->tokens) tokens = 0;
+            if (tokens > 0) to[n++] = (document){order[i], (uint32_t)pass, tokens};
+        }
+    }
+    return n;
+}
+
+static void write_cut(const order_plan *o, stream *x, const document *d, uint32_t n) {
+    uint32_t at = 0, from = 0; /* the next row begins at token `from` of document `at` */
+    while (at < n && !x->over) {
+        row *r = row_begin(x);
+        while (at < n && r->tokens < o->tokens && r->n < o->segments && !x->over) {
+            uint32_t room = o->tokens - r->tokens, left = d[at].n - from;
+            uint32_t take = left < room ? left : room;
+            piece_put(x, r, (piece){d[at].input, from, take, d[at].pass});
+            from += take;
+            if (from == d[at].n) at++, from = 0;
+        }
+        if (at == n) return;
+        for (uint32_t back = o->overlap; back > 0; back--) { /* these come once more */
+            if (from == 0) from = d[--at].n;
+            from--;
+        }
+    }
+}
+
+/* The rows of one window, the naive way: each time the longest that is left, into the best row. */
+static void write_window(const order_plan *o, stream *x, const document *d, uint32_t n) {
+    static piece left[256 * LONGEST], in[256 * LONGEST];
+    static uint32_t row_of[256 * LONGEST], tokens[256 * LONGEST], many[256 * LONGEST];
+    uint32_t k = 0, rows = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t at = 0; at < d[i].n; at += o->tokens) {
+            uint32_t rest = d[i].n - at;
+            left[k++] = (piece){d[i].input, at, rest < o->tokens ? rest : o->tokens, d[i].pass};
+        }
+    for (uint32_t turn = 0; turn < k; turn++) {
+        uint32_t long_at = 0, to = rows;
+        for (uint32_t i = 1; i < k; i++)
+            if (left[i].n > left[long_at].n) long_at = i;
+        for (uint32_t r = 0; r < rows; r++)
+            if (tokens[r] + left[long_at].n <= o->tokens && many[r] < o->segments &&
+                (to == rows || tokens[r] > tokens[to]))
+                to = r;
+        if (to == rows) tokens[rows] = many[rows] = 0, rows++;
+        in[turn] = left[long_at];
+        row_of[turn] = to;
+        tokens[to] += left[long_at].n;
+        many[to]++;
+        left[long_at].n = 0;
+    }
+    for (uint32_t r = 0; r < rows && !x->over; r++) {
+        row *to = row_begin(x);
+        for (uint32_t i = 0; i < k; i++)
+            if (row_of[i] == r) piece_put(x, to, in[i]);
+    }
+}
+
+static void write_rows(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t want) {
+    static document all[MOST_DOCUMENTS];
+    stream *x = &streams_[epoch][s];
+    for (uint64_t passes = 1;; passes *= 2) {
+        uint32_t n = write_documents(o, epoch, s, passes, all);
+        x->n_rows = x->n_pieces = 0;
+        if (o->kind == OF_CUT) write_cut(o, x, all, n);
+        for (uint32_t i = 0; o->kind == OF_FIT && i < n; i += o->window)
+            if (want == 0 || n - i >= o->window)
+                write_window(o, x, all + i, n - i < o->window ? n - i : o->window);
+        x->over |= n == MOST_DOCUMENTS || (want > 0 && passes > 2 && n < passes / 2);
+        if (x->over || want == 0 || x->n_rows > want + 1) return;
+    }
+}
+
+/* ---- epochs ---- */
+
+static uint32_t rows_each(const order_plan *o) { return o->batch / o->streams; }
+
+/* All streams of all epochs; 0: that is more than there is room for here, or an epoch without
+   anything, or a pass. */
+static int write_all(const order_plan *o) {
+    uint32_t m = rows_each(o), want = o->steps > 0 ? (uint32_t)o->steps * m : 0;
+    int ok = 1;
+    if (o->steps == DLP_FOREVER) want = FAR_STEPS * m + o->window;
+    for (int e = 0; e < o->epochs; e++)
+        for (uint64_t s = 0; s < o->streams; s++) {
+            stream *x = &streams_[e][s];
+            x->n_rows = x->n_pieces = 0;
+            x->over = 0;
+            if (packs(o))
+                write_rows(o, (uint64_t)e, s, want);
+            else
+                write_items(o, (uint64_t)e, s, want, o->steps > 0);
+            ok &= !x->over;
+        }
+    return ok;
+}
+
+/* Batches of an epoch, of a rank alone that reads streams from..to - 1. */
+static uint32_t batches_alone(const order_plan *o, uint64_t epoch, uint32_t from, uint32_t to) {
+    uint32_t m = rows_each(o), least = UINT32_MAX, most = 0;
+    if (o->steps == DLP_FOREVER) return UINT32_MAX;
+    if (o->steps > 0) return (uint32_t)o->steps;
+    for (uint32_t s = from; s < to; s++) {
+        uint32_t n = streams_[epoch][s].n_rows;
+        if (n / m < least) least = n / m;
+        if ((n + m - 1) / m > most) most = (n + m - 1) / m;
+    }
+    return o->last == DLP_LAST_DROP ? least : most;
+}
+
+/* Those of rank `rank` of `world`, as the rule of the epoch's end has it. */
+static uint32_t batches_of(const order_plan *o, uint64_t epoch, uint32_t rank, uint32_t world) {
+    uint32_t each = o->streams / world;
+    if (o->ends == ENDS_UNEVEN) return batches_alone(o, epoch, rank * each, (rank + 1) * each);
+    return batches_alone(o, epoch, 0, o->streams);
+}
+
+#endif

@@ -1,0 +1,405 @@
+/* A pipe whose batches are made of inputs, drawn at random; what its callbacks write; and whether a
+   batch is what was written down. Needs inputs_model.h, check.h, shm_rig.h. */
+#ifndef INPUTS_RANDOM_H
+#define INPUTS_RANDOM_H
+
+#define MOST_RANKS 6
+#define MOST_LIVES 4
+
+enum { GUARD_NONE, GUARD_FINE, GUARD_DROP, GUARD_REPLACE };
+enum { SHARE_NONE, SHARE_WAIT, SHARE_DROP_NEW, SHARE_KEEP_NEWEST };
+
+typedef struct life {
+    uint32_t world;
+    uint32_t stop; /* batches that each rank takes; UINT32_MAX: to the end */
+    int makers, fetchers, prefetch, held, threaded, processes, merged;
+    uint32_t queue_more; /* cells beyond the default's; 0: the default */
+} life;
+
+typedef struct config {
+    order_plan o;
+    int guard, guard_first, maps, positions, heals, share, n_lives;
+    int events;          /* times that all ranks seek, or leave an epoch */
+    uint32_t kill_every; /* calls of the makers' callback */
+    uint64_t seed;
+    life lives[MOST_LIVES];
+} config;
+
+typedef struct shared_words { /* of all processes */
+    uint32_t calls, wrong;
+} shared_words;
+
+static config now_;
+static shared_words *words_;
+static int torn_[MOST_INPUTS];
+static pid_t caller_; /* never to be killed */
+
+/* ---- what is in an item ---- */
+
+static uint64_t word_of(uint64_t input, uint64_t number) { return mixed(mixed(99, input), number); }
+static uint32_t tail_of(uint64_t input, uint64_t number) {
+    return (uint32_t)(word_of(input, number) % 10);
+}
+/* Of an input with several items one is a NaN, at most. */
+static int bad(uint64_t input, uint64_t number) {
+    return now_.guard >= GUARD_DROP && now_.o.count[input] > 1 && input % 3 == 0 &&
+           number == word_of(input, 77) % now_.o.count[input];
+}
+static float value_of(uint64_t input, uint64_t number) {
+    return bad(input, number) ? (float)NAN : (float)(number + input);
+}
+static uint64_t drawn_of(uint64_t epoch, uint64_t position) {
+    return mixed(mixed(keyed(5, now_.o.seed, epoch), position), 7);
+}
+
+/* Does the try of this input fail? */
+static int fails(uint64_t input, uint32_t attempt) {
+    return torn_[input] || (now_.heals && input % 4 == 1 && attempt < 2);
+}
+
+static void die_now_and_then(void *bytes, size_t n) {
+    uint32_t call = __atomic_add_fetch(&words_->calls, 1, __ATOMIC_SEQ_CST);
+    if (now_.kill_every == 0 || call % now_.kill_every != 0 || getpid() == caller_) return;
+    memset(bytes, 0xee, n);
+    raise(SIGKILL);
+}
+
+static void item_put(dlp_item *it, uint64_t input, uint64_t number, uint64_t random) {
+    uint64_t w[2] = {word_of(input, number), random};
+    float x = value_of(input, number);
+    memcpy(it->data[0], w, sizeof w);
+    memcpy(it->data[1], &x, sizeof x);
+    memset(it->data[2], (int)(number + 1), tail_of(input, number));
+    it->length[2] = tail_of(input, number);
+}
+
+static int load_part(void *user, dlp_part *part) {
+    const order_plan *o = user;
+    uint32_t n = o->count[part->index];
+    die_now_and_then(part->data, (size_t)part->capacity);
+    if (fails(part->index, part->attempt)) return dlp_fail(part->call, 5, "torn");
+    for (uint32_t i = 0; i < n; i++) ((uint64_t *)part->data)[i] = word_of(part->index, i);
+    part->items = n;
+    part->bytes = 8 * (uint64_t)n;
+    return 0;
+}
+
+static int fetch_of_part(void *user, dlp_item *it) {
+    const uint64_t *words = it->part->data;
+    (void)user;
+    if (words[it->part->item] != word_of(it->index, it->part->item) ||
+        it->part->items != now_.o.count[it->index])
+        __atomic_add_fetch(&words_->wrong, 1, __ATOMIC_SEQ_CST);
+    item_put(it, it->index, it->part->item, dlp_item_random(it, 7));
+    return 0;
+}
+
+static int fetch_input(void *user, dlp_item *it) { /* for expand */
+    uint64_t random = dlp_item_random(it, 7);
+    (void)user;
+    die_now_and_then(it->data[0], 8);
+    if (fails(it->index, it->attempt)) return dlp_fail(it->call, 5, "torn");
+    memcpy(it->data[0], &random, sizeof random);
+    return 0;
+}
+
+static int expand_input(void *user, dlp_expand *x) {
+    const order_plan *o = user;
+    uint64_t random;
+    memcpy(&random, x->item->data[0], sizeof random);
+    for (uint32_t i = 0; i < o->count[x->item->index]; i++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return dlp_fail(x->call, 6, "no room");
+        item_put(it, x->item->index, i, random);
+        if (i % 5 == 1) die_now_and_then(it->data[0], 16);
+    }
+    return 0;
+}
+
+static int fetch_filtered(void *user, dlp_item *it) {
+    const order_plan *o = user;
+    die_now_and_then(it->data[0], 16);
+    if (fails(it->index, it->attempt)) return dlp_fail(it->call, 5, "torn");
+    item_put(it, it->index, 0, dlp_item_random(it, 7));
+    return o->count[it->index] ? 0 : DLP_SKIP;
+}
+
+static uint16_t token_of(uint64_t input, uint64_t i) { return (uint16_t)word_of(input, i); }
+
+static int fetch_document(void *user, dlp_item *it) {
+    const order_plan *o = user;
+    uint32_t n = o->count[it->index];
+    uint16_t random = (uint16_t)dlp_item_random(it, 7);
+    die_now_and_then(it->data[0], 2 * LONGEST);
+    if (fails(it->index, it->attempt)) return dlp_fail(it->call, 5, "torn");
+    for (uint32_t i = 0; i < n; i++) ((uint16_t *)it->data[0])[i] = token_of(it->index, i);
+    for (uint32_t i = 0; i < n; i++) ((uint16_t *)it->data[1])[i] = (uint16_t)(random + i);
+    it->length[0] = it->length[1] = n;
+    return n == 0 && it->index % 2 ? DLP_SKIP : 0;
+}
+
+/* Not idempotent. */
+static int map_item(void *user, dlp_item *it) {
+    const order_plan *o = user;
+    if (packs(o))
+        ++*(uint16_t *)it->data[0];
+    else
+        *(uint64_t *)it->data[0] = *(uint64_t *)it->data[0] * 3 + it->index;
+    return 0;
+}
+
+/* ---- is a batch what it should be? ---- */
+
+static uint64_t mapped(uint64_t word, uint64_t input) {
+    for (int i = 0; i < now_.maps; i++) word = word * 3 + input;
+    return word;
+}
+
+static int bytes_are(const uint8_t *at, size_t n, int value) {
+    for (size_t i = 0; i < n; i++)
+        if (at[i] != value) return 0;
+    return 1;
+}
+
+/* Item `number` of an input, in row r. */
+static int item_is(const dlp_batch *b, uint32_t r, uint64_t input, uint64_t number,
+                   uint64_t random) {
+    const uint64_t *w = (const uint64_t *)b->fields[0].data + 2 * (size_t)r;
+    const uint8_t *tail = (const uint8_t *)b->fields[2].data + 10 * (size_t)r;
+    uint32_t n = tail_of(input, number);
+    float x = value_of(input, number);
+    return w[0] == mapped(word_of(input, number), input) && w[1] == random &&
+           memcmp((const float *)b->fields[1].data + r, &x, sizeof x) == 0 &&
+           b->fields[2].lengths[r] == n && bytes_are(tail, n, (int)(number + 1)) &&
+           bytes_are(tail + n, 10 - n, 0);
+}
+
+static int zeros(const dlp_batch *b, uint32_t r) {
+    int ok = b->valid[r] == 0;
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        size_t n = (size_t)b->fields[f].bytes / b->count;
+        ok &= bytes_are((const uint8_t *)b->fields[f].data + r * n, n, 0);
+    }
+    return ok;
+}
+
+static int item_row_is(const dlp_batch *b, uint32_t r, const piece *p) {
+    const order_plan *o = &now_.o;
+    uint64_t random = drawn_of(b->epoch, (uint64_t)p->pass * o->inputs + p->input);
+    if (o->kind == OF_PARTS) random = drawn_of(b->epoch, b->position + r);
+    if (b->index[r] != p->input) return 0;
+    if (!bad(p->input, p->first))
+        return b->valid[r] == 1 && item_is(b, r, p->input, p->first, random);
+    if (now_.guard == GUARD_DROP) return zeros(b, r);
+    for (uint32_t k = 0; k < o->count[p->input]; k++) /* any other of it */
+        if (b->valid[r] == 1 && !bad(p->input, k) && item_is(b, r, p->input, k, random)) return 1;
+    return 0;
+}
+
+static int packed_row_is(const dlp_batch *b, uint32_t r, const stream *x, const row *want) {
+    const order_plan *o = &now_.o;
+    const uint32_t t = o->tokens, s = o->segments;
+    const uint16_t *tokens = (const uint16_t *)b->fields[0].data + (size_t)r * t;
+    const uint16_t *drawn = (const uint16_t *)b->fields[1].data + (size_t)r * t;
+    const int32_t *cu = (const int32_t *)b->fields[2].data + (size_t)r * (s + 1);
+    const int32_t *at = (const int32_t *)b->fields[3].data + (size_t)r * t;
+    uint32_t n = 0;
+    int ok = b->valid[r] == 1 && cu[0] == 0 && b->fields[0].lengths[r] == want->tokens;
+    ok &= b->fields[1].lengths[r] == want->tokens && b->index[r] == x->pieces[want->at].input;
+    for (uint32_t k = 0; k < want->n; k++) {
+        const piece *p = &x->pieces[want->at + k];
+        uint64_t random = drawn_of(b->epoch, (uint64_t)p->pass * o->inputs + p->input);
+        for (uint32_t j = 0; j < p->n; j++, n++) {
+            uint16_t more = (uint16_t)(n == 0 ? now_.maps : 0);
+            ok &= tokens[n] == (uint16_t)(token_of(p->input, p->first + j) + more);
+            ok &= drawn[n] == (uint16_t)(random + p->first + j);
+            ok &= at[n] == (int32_t)(j + (now_.positions ? p->first : 0));
+        }
+        ok &= cu[k + 1] == (int32_t)n;
+    }
+    for (uint32_t k = want->n; k < s; k++) ok &= cu[k + 1] == (int32_t)n;
+    for (; n < t; n++) ok &= tokens[n] == 0 && at[n] == 0 && drawn[n] == 0;
+    return ok;
+}
+
+/* Batch k of an epoch, of rank `rank` of `world`; `all` are the epoch's batches. Returns 0, or what
+   is wrong with it. */
+static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, uint32_t rank,
+                               uint32_t world, uint32_t all) {
+    const order_plan *o = &now_.o;
+    uint32_t m = rows_each(o), rows = o->batch / world;
+    if (b->epoch != epoch || b->in_epoch != k) return "another batch";
+    if (b->position != (uint64_t)k * o->batch + (uint64_t)rank * rows) return "position";
+    if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == all)) return "flags";
+    if (o->streams == 1 && o->last == DLP_LAST_PARTIAL && o->steps == 0 &&
+        streams_[epoch][0].n_rows - k * m < m)
+        rows = streams_[epoch][0].n_rows - k * m;
+    if (b->count != rows) return "count";
+    for (uint32_t r = 0; r < rows; r++) {
+        uint64_t g = (uint64_t)rank * rows + r, at = (uint64_t)k * m + g % m;
+        const stream *x = &streams_[epoch][g / m];
+        if (at >= x->n_rows) {
+            if (b->index[r] != UINT64_MAX || !zeros(b, r)) return "a hole";
+        } else if (packs(o) ? !packed_row_is(b, r, x, &x->rows[at])
+                            : !item_row_is(b, r, &x->pieces[x->rows[at].at])) {
+            return "a row";
+        }
+    }
+    return NULL;
+}
+
+/* ---- the pipe ---- */
+
+static const dlp_field input_fields[1] = {{"base", DLP_U64, 0, {0}, 0, 0}};
+static const dlp_field item_fields[3] = {{"words", DLP_U64, 1, {2}, 0, 0},
+                                         {"value", DLP_F32, 0, {0}, 0, 0},
+                                         {"tail", DLP_U8, 1, {10}, 1, 0}};
+static const dlp_field document_fields[2] = {{"tokens", DLP_U16, 1, {LONGEST}, 1, 0},
+                                             {"drawn", DLP_U16, 1, {LONGEST}, 1, 0}};
+
+static int64_t all_reduce(void *user, int64_t mine, int most);
+
+static dlp_workers_desc makers_desc(const life *l) {
+    dlp_workers_desc w = {.num_workers = l->makers, .on_error = DLP_ON_ERROR_DROP, .retries = 2};
+    w.placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+    return w;
+}
+
+static dlp_workers_desc rows_desc(const life *l) {
+    dlp_workers_desc w = {.num_workers = l->fetchers};
+    w.placement = l->processes && l->fetchers > 0 ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+    return w;
+}
+
+static void add_parts(dlp_pipe *p, config *c, const life *l) {
+    order_plan *o = &c->o;
+    dlp_part_desc d = {.n_parts = o->inputs,
+                       .max_part_bytes = 8 * MOST_COUNT,
+                       .max_items = MOST_COUNT,
+                       .streams = o->streams,
+                       .shuffle_parts = o->shuffle,
+                       .shuffle_items = o->shuffle_items,
+                       .steps_per_epoch = o->steps,
+                       .load = load_part,
+                       .user = o,
+                       .workers = makers_desc(l),
+                       .uneven = o->ends == ENDS_UNEVEN,
+                       .window = o->window,
+                       .agree = o->ends == ENDS_AGREE ? all_reduce : NULL,
+                       .weights = o->weighed ? o->weight : NULL};
+    dlp_pipe_add_parts(p, &d);
+}
+
+static void add_expand(dlp_pipe *p, config *c, const life *l) {
+    order_plan *o = &c->o;
+    int filter = o->kind == OF_FILTER;
+    dlp_expand_desc d = {.expand = filter ? NULL : expand_input,
+                         .user = o,
+                         .fields = filter ? NULL : item_fields,
+                         .n_fields = filter ? 0 : 3,
+                         .max_out = filter ? 0 : MOST_COUNT,
+                         .streams = o->streams,
+                         .steps_per_epoch = o->steps,
+                         .shuffle_items = o->shuffle_items,
+                         .uneven = o->ends == ENDS_UNEVEN,
+                         .workers = makers_desc(l),
+                         .window = o->window,
+                         .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
+    dlp_pipe_add_expand(p, &d);
+}
+
+static void add_pack(dlp_pipe *p, config *c, const life *l) {
+    order_plan *o = &c->o;
+    dlp_pack_desc d = {.tokens = o->tokens,
+                       .rule = o->kind == OF_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
+                       .overlap = o->overlap,
+                       .max_segments = o->segments,
+                       .window = o->kind == OF_FIT ? o->window : 0,
+                       .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
+                       .positions = c->positions,
+                       .uneven = o->ends == ENDS_UNEVEN,
+                       .streams = o->streams,
+                       .steps_per_epoch = o->steps,
+                       .workers = makers_desc(l),
+                       .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
+    dlp_pipe_add_pack(p, &d);
+}
+
+static void add_fetch(dlp_pipe *p, config *c, const life *l) {
+    static const dlp_item_fn fetch[KINDS] = {fetch_of_part, fetch_input, fetch_filtered,
+                                             fetch_document, fetch_document};
+    static const dlp_field *const fields[KINDS] = {item_fields, input_fields, item_fields,
+                                                   document_fields, document_fields};
+    static const uint32_t n_fields[KINDS] = {3, 1, 3, 2, 2};
+    dlp_dataset data = {.n_items = c->o.kind == OF_PARTS ? 0 : c->o.inputs,
+                        .fields = fields[c->o.kind],
+                        .n_fields = n_fields[c->o.kind],
+                        .fetch = fetch[c->o.kind],
+                        .user = &c->o,
+                        .filter = c->o.kind == OF_FILTER || packs(&c->o)};
+    dlp_fetch_desc d = {.dataset = &data, .workers = rows_desc(l)};
+    dlp_pipe_add_fetch(p, &d);
+}
+
+static void add_guard(dlp_pipe *p, const config *c, const life *l) {
+    static const dlp_guard_field value = {"value", 0, 0, 0, 0}, tokens = {"tokens", 0, 65535, 0, 0};
+    dlp_guard_desc d = {.fields = packs(&c->o) ? &tokens : &value, .n_fields = 1};
+    d.workers = rows_desc(l);
+    if (c->guard == GUARD_DROP) d.workers.on_error = DLP_ON_ERROR_DROP;
+    if (c->guard == GUARD_REPLACE) d.workers.on_error = DLP_ON_ERROR_REPLACE;
+    dlp_pipe_add_guard(p, &d);
+}
+
+static void add_map(dlp_pipe *p, config *c, const life *l) {
+    dlp_map_desc d = {.item = map_item, .user = &c->o, .workers = rows_desc(l)};
+    dlp_pipe_add_map(p, &d);
+}
+
+/* Ranks need not be wired alike. */
+static life wired(const config *c, const life *l, uint32_t rank) {
+    life own = *l;
+    uint64_t h = mixed(mixed(c->seed, rank), l->stop);
+    if (rank == 0 || h % 2) return own;
+    own.prefetch = 1 + (int)(h >> 8 & 7);
+    own.makers = h >> 16 & 1 ? DLP_NONE : 1 + (int)(h >> 20 & 3);
+    own.fetchers = h >> 24 & 1 ? DLP_NONE : 1 + (int)(h >> 28 & 1);
+    own.threaded = (int)(h >> 32 & 1);
+    return own;
+}
+
+static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *resume,
+                     dlp_pipe **out, dlp_error *err) {
+    const life own = wired(c, as, rank), *l = &own;
+    order_plan *o = &c->o;
+    char name[64];
+    dlp_shm_desc shm = {.max_kills = 100, .allow_fork_with_threads = 1};
+    dlp_pipe_desc desc = {.prefetch_factor = l->prefetch, .max_held = l->held, .resume = resume};
+    dlp_sampler_desc sampler = {.order = o->kind == OF_PARTS ? DLP_ORDER_PARTS
+                                         : o->shuffle        ? DLP_ORDER_SHUFFLED
+                                                             : DLP_ORDER_SEQUENTIAL,
+                                .seed = o->seed,
+                                .rank = rank,
+                                .world_size = l->world,
+                                .threaded = l->threaded};
+    dlp_repeat_desc repeat = {.epochs = o->epochs};
+    dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
+    int rc;
+    snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
+    if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH, shm.wait_subscribers = 1;
+    if (l->processes || c->share) desc.shm = &shm;
+    if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;
+    dlp_pipe_add_sampler(*out, &sampler);
+    dlp_pipe_add_repeat(*out, &repeat);
+    (o->kind == OF_PARTS ? add_parts : packs(o) ? add_pack : add_expand)(*out, c, l);
+    add_fetch(*out, c, l);
+    if (c->guard && c->guard_first) add_guard(*out, c, l);
+    for (int i = 0; i < c->maps; i++) add_map(*out, c, l);
+    if (c->guard && !c->guard_first) add_guard(*out, c, l);
+    dlp_pipe_add_batch(*out, &batch);
+    if ((rc = dlp_pipe_start(*out)) == DLP_OK) return rc;
+    *err = *dlp_pipe_error(*out);
+    dlp_pipe_close(*out);
+    return rc;
+}
+
+#endif

@@ -1,0 +1,539 @@
+/* needs: parts guard */
+/* Random pipes of inputs that nobody has counted, against rows written down by a direct program:
+   parts, expanders, filters and packing; windows, weights, epochs by steps, without an end or to
+   the streams' ends, alike on all ranks by agree or not; ranks in threads that take each step
+   together, resumed by their own states or, as another number, by merged ones; seeks, epochs left,
+   makers killed, tried again and left out, a guard, a subscriber of any policy.
+     inputs_random                for some seconds (SOAK=1: half an hour)
+     inputs_random N [SEED]       N of them, from that seed on
+     inputs_random = SEED         one of them */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
+#include "../../rig/keyed.h"
+#include "../../rig/digest.h"
+#include "../../rig/reduce.h"
+#include "../../rig/inputs_model.h"
+#include "../../rig/inputs_random.h"
+
+#define STATES_MOST 8
+
+static reduce ends_, steps_; /* of agree; of training steps */
+
+static int64_t all_reduce(void *user, int64_t mine, int most) {
+    (void)user;
+    return reduce_all(&ends_, mine, most);
+}
+
+/* ---- drawn ---- */
+
+static uint32_t divisor(uint64_t *d, uint32_t n, uint32_t most) {
+    uint32_t x;
+    do x = 1 + test_pick(d, n < most ? n : most);
+    while (n % x != 0);
+    return x;
+}
+
+static void draw_counts(order_plan *o, uint64_t *d) {
+    uint32_t how = test_pick(d, 5), most = o->kind == OF_FILTER ? 1 : MOST_COUNT;
+    if (packs(o)) most = test_pick(d, 2) ? LONGEST : o->tokens;
+    for (uint32_t i = 0; i < o->inputs; i++) {
+        o->count[i] = test_pick(d, 3) ? test_pick(d, most + 1) : 0;
+        if (how == 1) o->count[i] = 1 + test_pick(d, most);
+        if (how == 2) o->count[i] = most;
+        if (how == 3) o->count[i] = test_pick(d, 2);
+        if (how == 4 && i % 5 != 0) o->count[i] = 0;
+        torn_[i] = 0;
+        o->weight[i] = test_pick(d, 2) ? o->count[i] : test_pick(d, 4);
+    }
+    if (test_pick(d, 3)) return;
+    for (uint32_t i = 0; i < o->inputs; i++)
+        if (test_pick(d, 7) == 0) torn_[i] = 1, o->count[i] = 0;
+}
+
+static void draw_order(order_plan *o, uint64_t *d) {
+    static const uint32_t streams[] = {1, 1, 2, 3, 4, 4, 6, 8, 12};
+    uint32_t most;
+    memset(o, 0, sizeof *o);
+    o->kind = (int)test_pick(d, KINDS);
+    o->streams = streams[test_pick(d, 9)];
+    o->inputs = o->streams + test_pick(d, MOST_INPUTS - o->streams);
+    o->batch = o->streams * (1 + test_pick(d, 4));
+    o->seed = test_pick(d, 1000);
+    o->shuffle = (int)test_pick(d, 2);
+    o->shuffle_items = packs(o) ? 0 : (int)test_pick(d, 2);
+    o->weighed = o->kind == OF_PARTS && test_pick(d, 2);
+    if (test_pick(d, 2)) o->window = 1 + test_pick(d, test_pick(d, 2) ? 9 : 120);
+    if (o->kind == OF_FIT && o->window == 0) o->window = 20;
+    if (o->kind == OF_CUT) o->window = 0;
+    o->steps = test_pick(d, 3) == 0 ? (int64_t)(1 + test_pick(d, 20)) : 0;
+    if (test_pick(d, 5) == 0) o->steps = DLP_FOREVER;
+    o->last = (int)test_pick(d, 3);
+    o->epochs = 1 + (int)test_pick(d, MOST_EPOCHS);
+    if (o->steps == DLP_FOREVER) o->epochs = 1;
+    o->tokens = 4u << test_pick(d, 3);
+    o->overlap = o->kind == OF_CUT && test_pick(d, 2) ? test_pick(d, o->tokens / 2) : 0;
+    most = o->tokens - o->overlap;
+    o->segments = o->overlap + 1 + test_pick(d, most);
+    if (o->segments > o->tokens) o->segments = o->tokens;
+    o->longer = o->kind == OF_FIT && test_pick(d, 2);
+    draw_counts(o, d);
+}
+
+static void draw_life(const config *c, life *l, uint64_t *d, int processes) {
+    static const int makers[] = {DLP_NONE, 1, 2, 4}, fetchers[] = {DLP_NONE, 1, 3};
+    memset(l, 0, sizeof *l);
+    l->world = test_pick(d, 3) ? divisor(d, c->o.streams, MOST_RANKS) : 1;
+    l->stop = 1 + test_pick(d, 14);
+    l->makers = makers[test_pick(d, 4)];
+    l->fetchers = fetchers[test_pick(d, 3)];
+    l->prefetch = 1 + (int)test_pick(d, 6);
+    l->held = 1 + (int)test_pick(d, 3);
+    l->threaded = (int)test_pick(d, 2);
+    l->processes = processes && test_pick(d, 4) == 0;
+    l->merged = (int)test_pick(d, 2);
+    if (!c->share) return;
+    l->world = 1;
+    l->makers = 1 + (int)test_pick(d, 2);
+    l->fetchers = 1 + (int)test_pick(d, 2);
+    l->prefetch = 2 + (int)test_pick(d, 4);
+    l->held = 4;
+    l->threaded = 1;
+    l->processes = 1;
+}
+
+static void draw(config *c, uint64_t seed, int processes) {
+    uint64_t d = dlp_hash(seed, 0x1995, 1, 1);
+    int ranks = 0;
+    memset(c, 0, sizeof *c);
+    c->seed = seed;
+    draw_order(&c->o, &d);
+    c->guard = (int)test_pick(&d, 2) * (int)test_pick(&d, 4);
+    if (packs(&c->o) && c->guard > GUARD_FINE) c->guard = GUARD_FINE;
+    if (c->o.kind != OF_PARTS && c->guard == GUARD_REPLACE) c->guard = GUARD_DROP;
+    c->guard_first = (int)test_pick(&d, 2);
+    c->maps = (int)test_pick(&d, 2) * (1 + (int)test_pick(&d, 2));
+    c->positions = (int)test_pick(&d, 2);
+    c->heals = test_pick(&d, 3) == 0;
+    c->events = (int)(test_pick(&d, 2) * test_pick(&d, 4));
+    c->share = processes && test_pick(&d, 10) == 0 ? 1 + (int)test_pick(&d, 3) : 0;
+    if (c->share) c->events = 0;
+    c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
+    c->n_lives = 1 + (int)test_pick(&d, MOST_LIVES);
+    for (int i = 0; i < c->n_lives; i++) {
+        draw_life(c, &c->lives[i], &d, processes);
+        ranks |= c->lives[i].world > 1;
+    }
+    c->o.ends = c->o.steps || !ranks ? ENDS_ALONE : test_pick(&d, 4) ? ENDS_AGREE : ENDS_UNEVEN;
+    if (c->o.ends == ENDS_UNEVEN) c->n_lives = 1;
+    c->lives[c->n_lives - 1].stop = c->o.steps == DLP_FOREVER ? 9 : UINT32_MAX;
+    if (c->o.steps == DLP_FOREVER && c->events > 2) c->events = 2;
+}
+
+/* Nothing of it is an error: every epoch of every rank has a batch. */
+static int can_run(const config *c) {
+    if (!write_all(&c->o)) return 0;
+    for (int i = 0; i < c->n_lives; i++)
+        for (uint32_t rank = 0; rank < c->lives[i].world; rank++)
+            for (int e = 0; e < c->o.epochs; e++)
+                if (batches_of(&c->o, (uint64_t)e, rank, c->lives[i].world) == 0) return 0;
+    return 1;
+}
+
+static void describe(const config *c) {
+    static const char *const kinds[] = {"parts", "expand", "filter", "cut", "fit"};
+    static const char *const rules[] = {"alone", "agree", "uneven"};
+    const order_plan *o = &c->o;
+    printf(
+        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
+        "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, share "
+        "%d, events %d, kill %u\n",
+        kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
+        o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->tokens, o->overlap,
+        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->share, c->events,
+        c->kill_every);
+    for (int i = 0; i < c->n_lives; i++) {
+        const life *l = &c->lives[i];
+        printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
+               l->world, (int)l->stop, l->makers, l->fetchers, l->processes ? " processes" : "",
+               l->prefetch, l->held, l->threaded, l->merged ? ", merged" : "");
+    }
+}
+
+/* ---- a rank ---- */
+
+typedef struct place {
+    uint64_t epoch;
+    uint32_t k;
+} place;
+
+typedef struct rank2 {
+    uint32_t rank;
+    const life *l;
+    dlp_pipe *p;
+    pthread_t thread;
+    place at;
+    uint32_t taken;
+    int events, over; /* over: DLP_END came */
+    uint64_t random;  /* its own */
+    uint64_t script;  /* that of all ranks: what they do together */
+    dlp_batch *held[4];
+    uint64_t sums[4];
+    int n_held, n_states;
+    dlp_state states[STATES_MOST], last;
+    place of[STATES_MOST];
+    int second_hand; /* what is wrong is what another rank says */
+    char wrong[400];
+} rank2;
+
+static rank2 ranks_[MOST_RANKS];
+
+__attribute__((format(printf, 2, 3))) static void wrong(rank2 *k, const char *format, ...) {
+    va_list args;
+    if (k->wrong[0]) return;
+    va_start(args, format);
+    vsnprintf(k->wrong, sizeof k->wrong, format, args);
+    va_end(args);
+    reduce_stop(&steps_);
+    reduce_stop(&ends_);
+}
+
+static void release(rank2 *k, int most) {
+    while (k->n_held > most) {
+        int i = (int)test_pick(&k->random, (uint32_t)k->n_held);
+        if (digest_batch(k->held[i]) != k->sums[i]) wrong(k, "a batch that is held has changed");
+        if (dlp_pipe_release(k->p, k->held[i]) != DLP_OK) wrong(k, "release");
+        k->held[i] = k->held[--k->n_held];
+        k->sums[i] = k->sums[k->n_held];
+    }
+}
+
+static uint32_t epoch_batches(const rank2 *k) {
+    return batches_of(&now_.o, k->at.epoch, k->rank, k->l->world);
+}
+
+static void settle(place *at, uint32_t all) {
+    if (at->k < all) return;
+    at->epoch++;
+    at->k = 0;
+}
+
+/* What all ranks do after the same batch. */
+static void event(rank2 *k) {
+    int what = (int)test_pick(&k->script, 3), i;
+    dlp_error err;
+    k->events++;
+    if (what == 0 && now_.o.steps != DLP_FOREVER) {
+        if (dlp_pipe_next_epoch(k->p) != DLP_OK) wrong(k, "next_epoch");
+        if (k->at.k > 0) k->at = (place){k->at.epoch + 1, 0};
+    } else if (what == 1 && k->n_states > 0) {
+        i = (int)test_pick(&k->script, (uint32_t)k->n_states);
+        if (dlp_pipe_seek(k->p, &k->states[i], &err) != DLP_OK) wrong(k, "seek: %s", err.message);
+        k->at = k->of[i];
+    }
+}
+
+static void look(rank2 *k) {
+    static _Thread_local dlp_stats stats;
+    char text[3000];
+    if (test_pick(&k->random, 9) != 0) return;
+    if (dlp_pipe_stats(k->p, &stats) != DLP_OK) wrong(k, "stats");
+    if (dlp_pipe_explain(k->p, text, sizeof text) < 0) wrong(k, "explain");
+}
+
+/* A time-out is no step. */
+static int next_of(rank2 *k, dlp_batch **b) {
+    int rc = DLP_TIMEOUT;
+    if (test_pick(&k->random, 3)) return dlp_pipe_next_timeout(k->p, b, 30000);
+    for (int i = 0; i < 30000 && rc == DLP_TIMEOUT; i++) rc = dlp_pipe_next_timeout(k->p, b, 1);
+    return rc;
+}
+
+/* Another rank has stopped, and says why, or this one has waited too long for it. */
+static void gave_up(rank2 *k) {
+    snprintf(k->wrong, sizeof k->wrong, "no step of all ranks");
+    k->second_hand = 1;
+}
+
+/* Training: all ranks are at the same step. */
+static void together(rank2 *k, const dlp_batch *b) {
+    int64_t at = (int64_t)(b->epoch << 32 | b->in_epoch);
+    if (now_.o.ends == ENDS_UNEVEN) return;
+    if (reduce_all(&steps_, at, 0) == INT64_MIN) {
+        gave_up(k);
+        return;
+    }
+    if (steps_.out_least != at || steps_.out_most != at)
+        wrong(k, "epoch %d batch %d is not that of all ranks", (int)b->epoch, (int)b->in_epoch);
+}
+
+static void took(rank2 *k, dlp_batch *b) {
+    const char *what = NULL;
+    int i = k->n_states;
+    if (k->at.epoch >= (uint64_t)now_.o.epochs)
+        what = "a batch after the end";
+    else
+        what = batch_wrong(b, k->at.epoch, k->at.k, k->rank, k->l->world, epoch_batches(k));
+    if (what)
+        wrong(k, "epoch %d batch %d of rank %u: %s", (int)k->at.epoch, (int)k->at.k, k->rank, what);
+    k->taken++;
+    k->at.k++;
+    if (what == NULL) settle(&k->at, epoch_batches(k));
+    if (dlp_pipe_state(k->p, test_pick(&k->random, 2) ? b : NULL, &k->last) != DLP_OK)
+        wrong(k, "state");
+    if (k->taken % 3 == 1 && i < STATES_MOST) {
+        k->states[i] = k->last;
+        k->of[i] = k->at;
+        k->n_states++;
+    }
+    k->held[k->n_held] = b;
+    k->sums[k->n_held++] = digest_batch(b);
+    together(k, b);
+}
+
+static void *rank_live(void *arg) {
+    rank2 *k = arg;
+    dlp_batch *b;
+    while (k->wrong[0] == 0 && k->taken < k->l->stop) {
+        int rc;
+        release(k, (int)test_pick(&k->random, (uint32_t)k->l->held));
+        if (k->taken > 0 && k->events < now_.events && test_pick(&k->script, 3) == 0) event(k);
+        look(k);
+        rc = next_of(k, &b);
+        if (rc == DLP_OK) {
+            took(k, b);
+            continue;
+        }
+        if (rc != DLP_END || k->at.epoch < (uint64_t)now_.o.epochs)
+            wrong(k, "next returned %s at epoch %d batch %d of rank %u: %s", dlp_code_name(rc),
+                  (int)k->at.epoch, (int)k->at.k, k->rank, dlp_pipe_error(k->p)->message);
+        k->over = 1;
+        break;
+    }
+    return NULL;
+}
+
+/* ---- a subscriber ---- */
+
+typedef struct listener {
+    pthread_t thread;
+    uint64_t got, missed;
+    int rc;
+    place from;
+    char wrong[200];
+} listener;
+
+static listener listener_;
+
+/* Each batch is what it says, and they come in order; a policy may leave some out. */
+static void *listen_to(void *arg) {
+    listener *k = arg;
+    char name[64];
+    dlp_subscriber_desc d = {.max_held = 1, .when_behind = now_.share - 1};
+    dlp_subscriber *s = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    int64_t last = -1;
+    snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
+    k->rc = DLP_ERR_SYSTEM;
+    for (int i = 0; i < 20000 && k->rc != DLP_OK; i++)
+        if ((k->rc = dlp_subscriber_open(&s, name, &d, &err)) != DLP_OK) poll(NULL, 0, 1);
+    while (k->rc == DLP_OK && (k->rc = dlp_subscriber_next_timeout(s, &b, 30000)) == DLP_OK) {
+        const char *what = "of no epoch";
+        int64_t at = (int64_t)(b->epoch << 32 | b->in_epoch);
+        if (b->epoch < (uint64_t)now_.o.epochs)
+            what = batch_wrong(b, b->epoch, (uint32_t)b->in_epoch, 0, 1,
+                               batches_of(&now_.o, b->epoch, 0, 1));
+        if (what == NULL && at <= last) what = "order";
+        if (what) snprintf(k->wrong, sizeof k->wrong, "a subscriber's batch: %s", what);
+        last = at;
+        k->got++;
+        if (now_.share != SHARE_WAIT && k->got % 3 == 0) poll(NULL, 0, 2);
+        dlp_subscriber_release(s, b);
+    }
+    k->missed = dlp_subscriber_missed(s);
+    dlp_subscriber_close(s);
+    return NULL;
+}
+
+static const char *listener_wrong(const rank2 *k) {
+    const listener *x = &listener_;
+    if (x->wrong[0]) return x->wrong;
+    if (x->rc != DLP_END && (k->over || x->rc != DLP_STOPPED)) return dlp_code_name(x->rc);
+    if (!k->over) return NULL;
+    if (now_.share == SHARE_WAIT && x->missed > 0) return "a subscriber that is waited for missed";
+    return x->got + x->missed == k->taken ? NULL : "got and missed are not all";
+}
+
+/* ---- lives ---- */
+
+static const char *run_life(config *c, const life *l, place at, const dlp_state *from) {
+    const char *what = NULL;
+    static char text[700];
+    reduce_init(&ends_, l->world);
+    reduce_init(&steps_, l->world);
+    for (uint32_t i = 0; i < l->world; i++) {
+        rank2 *k = &ranks_[i];
+        dlp_error err;
+        memset(k, 0, sizeof *k);
+        k->rank = i;
+        k->l = l;
+        k->at = at;
+        k->random = dlp_hash(c->seed, i, at.k, 1);
+        k->script = dlp_hash(c->seed, 5, at.k, at.epoch);
+        if (pipe_make(c, l, i, from ? &from[l->merged ? 0 : i] : NULL, &k->p, &err) != DLP_OK) {
+            dlp_error_format(&err, text, sizeof text);
+            return text;
+        }
+    }
+    memset(&listener_, 0, sizeof listener_);
+    if (c->share) pthread_create(&listener_.thread, NULL, listen_to, &listener_);
+    for (uint32_t i = 0; i < l->world; i++)
+        pthread_create(&ranks_[i].thread, NULL, rank_live, &ranks_[i]);
+    for (uint32_t i = 0; i < l->world; i++) {
+        pthread_join(ranks_[i].thread, NULL);
+        if (ranks_[i].wrong[0] && (what == NULL || !ranks_[i].second_hand)) what = ranks_[i].wrong;
+        release(&ranks_[i], 0);
+    }
+    if (c->share && ranks_[0].over) pthread_join(listener_.thread, NULL);
+    for (uint32_t i = 0; i < l->world; i++)
+        if (dlp_pipe_close(ranks_[i].p) != DLP_OK && what == NULL) what = "close";
+    if (c->share && !ranks_[0].over) pthread_join(listener_.thread, NULL);
+    if (c->share && what == NULL) what = listener_wrong(&ranks_[0]);
+    if (words_->wrong && what == NULL) what = "a callback saw another item";
+    return what;
+}
+
+/* Returns NULL, or what was wrong. */
+static const char *run_one(uint64_t seed, int processes, config *c) {
+    static dlp_state states[MOST_RANKS], merged;
+    const dlp_state *from = NULL;
+    static char text[700];
+    place at = {0, 0};
+    draw(c, seed, processes);
+    if (!can_run(c)) return "";
+    now_ = *c;
+    memset(words_, 0, sizeof *words_);
+    for (int i = 0; i < c->n_lives; i++) {
+        life *l = &now_.lives[i];
+        const char *what;
+        dlp_error err;
+        if (i > 0 && (l->world != now_.lives[i - 1].world || l->merged)) {
+            uint32_t n = now_.lives[i - 1].world;
+            l->merged = 1;
+            if (dlp_state_merge(&merged, states, n, &err) != DLP_OK) {
+                snprintf(text, sizeof text, "merge: %s", err.message);
+                return text;
+            }
+            from = &merged;
+        } else if (i > 0) {
+            from = states;
+        }
+        now_.kill_every = l->processes && l->makers > 0 ? c->kill_every : 0;
+        if ((what = run_life(&now_, l, at, from)) != NULL) return what;
+        if (ranks_[0].over) break;
+        at = ranks_[0].at;
+        for (uint32_t k = 0; k < l->world; k++) states[k] = ranks_[k].last;
+    }
+    return NULL;
+}
+
+/* What has been drawn, of those that ran. */
+static void tally(const config *c) {
+    static const char *const words[] = {
+        "parts",       "expanders", "filters",        "cut",      "fit",      "windows",
+        "weights",     "steps",     "without an end", "agree",    "uneven",   "lives",
+        "other ranks", "seeks",     "kills",          "left out", "replaced", "subscribers"};
+    enum { N = sizeof words / sizeof *words };
+    static uint64_t n[N];
+    const order_plan *o = c ? &c->o : NULL;
+    int worlds = 0, processes = 0;
+    if (c == NULL) {
+        for (int i = 0; i < N; i++)
+            printf(" %s %" PRIu64 "%s", words[i], n[i], i + 1 < N ? "," : "\n");
+        return;
+    }
+    for (int i = 0; i < c->n_lives; i++) {
+        worlds |= i > 0 && c->lives[i].world != c->lives[i - 1].world;
+        processes |= c->lives[i].processes && c->lives[i].makers > 0;
+    }
+    {
+        const int with[N] = {0,
+                             0,
+                             0,
+                             0,
+                             0,
+                             o->window > 0,
+                             o->weighed,
+                             o->steps > 0,
+                             o->steps == DLP_FOREVER,
+                             o->ends == ENDS_AGREE,
+                             o->ends == ENDS_UNEVEN,
+                             c->n_lives > 1,
+                             worlds,
+                             c->events > 0,
+                             c->kill_every && processes,
+                             c->guard == GUARD_DROP,
+                             c->guard == GUARD_REPLACE,
+                             c->share};
+        for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
+    }
+}
+
+static int one(uint64_t seed, int processes, uint64_t *ran) {
+    static config c;
+    const char *what;
+    alarm(120); /* whatever hangs */
+    what = run_one(seed, processes, &c);
+    alarm(0);
+    if (what != NULL && what[0] == 0) return 0;
+    ++*ran;
+    tally(&c);
+    CHECK(what == NULL);
+    if (what == NULL) return 0;
+    printf("failed: build/tests/inputs_random = %" PRIu64 ": %s\n", seed, what);
+    describe(&c);
+    fflush(stdout);
+    return 1;
+}
+
+static uint64_t now_seed_;
+static void hung(int signal_number) {
+    (void)signal_number;
+    printf("failed: build/tests/inputs_random = %" PRIu64 " hangs\n", now_seed_);
+    fflush(stdout);
+    _exit(1);
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, most = UINT64_MAX, ran = 0;
+    double seconds = 1e6;
+    int processes = shm_missing() == NULL, failed = 0;
+    struct timespec t, from;
+    signal(SIGALRM, hung);
+    caller_ = getpid();
+    words_ = shm_shared(sizeof *words_);
+    if (argc < 2) seconds = getenv("SOAK") ? 1800 : getenv("SHORT") ? 1 : 4;
+    if (argc < 2 && getenv("SOAK")) seed = (uint64_t)time(NULL);
+    if (argc > 1) most = argv[1][0] == '=' ? 1 : strtoull(argv[1], NULL, 0);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (uint64_t i = 0; i < most && failed < 10; i++) {
+        now_seed_ = seed + i;
+        failed += one(seed + i, processes, &ran);
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        if ((double)(t.tv_sec - from.tv_sec) + (double)(t.tv_nsec - from.tv_nsec) / 1e9 > seconds)
+            break;
+    }
+    if (argc > 1 && argv[1][0] == '=') describe(&now_);
+    printf("  %" PRIu64 " configurations, %d differ\n", ran, failed);
+    tally(NULL);
+    CHECK(ran > 0);
+    return test_end("inputs_random");
+}
