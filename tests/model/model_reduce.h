@@ -87,7 +87,7 @@ static void model_begin_step(int thread, int how) {
     case M_WAIT: model_used.sleeps = bit; /* fall through */
     case M_LOAD: model_touch(bit, 0); break;
     case M_WAKE: model_used.sleeps = bit; return;
-    case M_POLL: model_touch(op->value, 0); return;
+    case M_POLL: model_use_all(); return; /* it is let go on by what others store anywhere */
     case M_HERE:
     case M_END: return;
     default: model_touch(0, bit);

@@ -21,10 +21,13 @@
 
    All roles at once do not go without a bound. "placed": from each place that worker 0 can stand at
    with a batch in hand, where it dies, or the consumer seeks. Five threads (two workers, of which
-   one may die and be replaced, consumer, who seeks, scheduler; one batch of one row) end with one
-   preemption: 0.12 million states with none, 6.6 with one (in all orders: 0.17, 16). Without
-   recovery's second worker three preemptions of worker, recovery, consumer, scheduler are 1.3
-   million states (in all orders 10). */
+   one may die and be replaced, consumer, who seeks, scheduler; one batch of one row) end with two
+   preemptions: 0.12 million states with none, 6.6 with one (in all orders: 0.17, 16), 161 with two
+   (ten minutes, 4.3 GB: SOAK=1); three were not tried. With three preemptions end: worker,
+   recovery, second worker, scheduler (2.1 million states; in all orders 6); worker, recovery,
+   consumer, scheduler (1.3 million; 10). In all orders, with two: two workers, consumer who seeks,
+   scheduler; worker, recovery, second worker, consumer who seeks; worker, recovery, consumer who
+   seeks, scheduler (45 million each). */
 #include "model_slots.h"
 
 #ifdef MODEL_UNAVAILABLE
@@ -738,6 +741,9 @@ static const trial trials[] = {
     MORE("all__preempted_once__all_arrive", LONG, worker_0, supervisor, worker_1, consumer,
          scheduler, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2,
          PREEMPTED(1)),
+    MORE("all__preempted_twice__all_arrive", LONG, worker_0, supervisor, worker_1, consumer,
+         scheduler, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2,
+         PREEMPTED(2)),
     PAIR("consumer_feeder__no_bound__end_is_told", LONG, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .ends = 1),
     PAIR("consumer_feeder__preempted_3_times__slots_go_round", LONG, consumer, scheduler, 2,
