@@ -3950,9 +3950,9 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
-   * Sleeping workers check for lost wake-ups: of each 32 the first asleep, after 100 ms and then
-     ever less often, down to each 0.8 s; the others, which rely on it, every 3 s. Idle threads that
-     all checked ten times a second would cost more than waiting may (0.1 % of a core).
+   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
+     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
+     than waiting may (0.1 % of a core).
    * Workers with items in flight look for new batches every ms, also while they wait for what is
      out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
@@ -8146,7 +8146,6 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
-    uint32_t looks; /* sleeps of this wait that nobody ended */
     dlpi_cpu cpu;   /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
@@ -12475,11 +12474,10 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
-/* ns until a worker has to look for itself, whoever wakes it; at most so many. */
-static uint64_t dlpi_due_within(dlpi_worker *w, uint64_t most) {
-    return w->st->ops->due != NULL ? w->st->ops->due(w, most) : most;
+/* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
+static uint64_t dlpi_worker_due(dlpi_worker *w) {
+    return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
 }
-static uint64_t dlpi_worker_due(dlpi_worker *w) { return dlpi_due_within(w, DLPI_SLEEP_NS); }
 
 static inline bool dlpi_owes(const dlpi_worker *w) {
     return w->st->ops->owes != NULL && w->st->ops->owes(w);
@@ -12507,24 +12505,15 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
     if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
-/* How long one sleeps that nothing is to come back to. The first of those asleep looks for a
-   wake-up that was lost after DLPI_SLEEP_NS, then twice, four times and eight times that. The
-   others rely on it for thirty times as long: many that each look would cost more than idleness
-   may. ns: as due. */
-static uint64_t dlpi_worker_patience(dlpi_worker *w, uint64_t ns, bool others) {
-    if (others) return ns * 30;
-    if (ns < DLPI_SLEEP_NS || w->looks == 0) return ns;
-    return dlpi_due_within(w, DLPI_SLEEP_NS << (w->looks < 3 ? w->looks : 3));
-}
-
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
    batch that is published before that look is found by it; whoever publishes one after it sees the
    bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
    the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
    take work now. So it is cleared before work that the last look found; a wake-up that came in
    between was for other work, and is passed on; and one without room for work sets none. Should a
-   wake-up be lost all the same (its sender died), one looks for all that sleep: see
-   dlpi_worker_patience. */
+   wake-up be lost all the same (its sender died), the first of those asleep looks after
+   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
+   than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -12538,11 +12527,11 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w)) ns = dlpi_worker_patience(w, ns, (asleep & (bit - 1u)) != 0);
+    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            w->looks += dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared) != 0;
+            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
     }
     woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
@@ -12614,7 +12603,6 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
-    w->looks = 0;
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */

@@ -26,9 +26,9 @@
      and long ones in runs would leave the other workers idle.
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
-   * Sleeping workers check for lost wake-ups: of each 32 the first asleep, after 100 ms and then
-     ever less often, down to each 0.8 s; the others, which rely on it, every 3 s. Idle threads that
-     all checked ten times a second would cost more than waiting may (0.1 % of a core).
+   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
+     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
+     than waiting may (0.1 % of a core).
    * Workers with items in flight look for new batches every ms, also while they wait for what is
      out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
