@@ -4254,7 +4254,7 @@ static bool dlpi_read_text(const char *path, char *text, size_t size) {
 /* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
    of stack: each thread would have them for good. */
 static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
-    uint64_t number[2];
+    uint64_t number[2] = {0, 0};
     for (int i = 0; i < n; i++) {
         char *end;
         number[i] = strtoull(text, &end, 10);
@@ -8146,7 +8146,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
-    dlpi_cpu cpu;   /* of its own thread */
+    dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -11950,6 +11950,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
     bool simple = t->untouched && p->open_end == 0;
+    const bool plain = simple && already == 0 && !DLPI_DEBUG;
     dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -11960,11 +11961,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (DLPI_DEBUG || !simple || already != 0)
-        dlpi_unit_rows_run(w, t, already, simple, &n);
-    else if (DLPI_LIKELY(!w->has_special))
+    if (plain && DLPI_LIKELY(!w->has_special))
         dlpi_unit_plain(w, t, false, &n);
-    else if (!dlpi_row_has_more(w))
+    else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cleared(w, t, &n);
     else
         dlpi_unit_rows_run(w, t, already, simple, &n);
@@ -14757,9 +14756,10 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
                      2 * (uint64_t)p->work[1]->n_workers;
-    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t cells = k->asked;
     uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
+    if (cells == 0 && k->cell_bytes > 0) cells = DLPI_SCRATCH_BYTES / k->cell_bytes;
     if (least > under_way) least = under_way;
     if (cells > under_way) cells = under_way;
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
@@ -20968,7 +20968,9 @@ static int dlpi_add_refused(const dlp_pipe *p) {
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
     const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
-    return name ? dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name) : DLP_OK;
+    if (name == NULL) return DLP_OK;
+    dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    return DLP_ERR_ARG;
 }
 
 /* The links, and where none leads to a stage, that from the stage added before it. Done again by
@@ -28292,7 +28294,9 @@ typedef struct dlpi_loader_source {
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
                             const dlpi_loader_source *source) {
     dlpi_loader l;
-    int rc = dlpi_loader_stages(p, d, &l);
+    int rc;
+    memset(&l, 0, sizeof l);
+    rc = dlpi_loader_stages(p, d, &l);
     if (rc != DLP_OK) return rc;
     if (source) l.sampler.order = source->order;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;

@@ -17,7 +17,7 @@ static bool dlpi_read_text(const char *path, char *text, size_t size) {
 /* The first n numbers, 1 or 2, of a text; false: there are fewer. Not by sscanf, which takes pages
    of stack: each thread would have them for good. */
 static bool dlpi_numbers_in(const char *text, uint64_t *to, int n) {
-    uint64_t number[2];
+    uint64_t number[2] = {0, 0};
     for (int i = 0; i < n; i++) {
         char *end;
         number[i] = strtoull(text, &end, 10);

@@ -53,7 +53,9 @@ static int dlpi_add_refused(const dlp_pipe *p) {
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
     const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
-    return name ? dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name) : DLP_OK;
+    if (name == NULL) return DLP_OK;
+    dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    return DLP_ERR_ARG;
 }
 
 /* The links, and where none leads to a stage, that from the stage added before it. Done again by

@@ -411,6 +411,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
     bool simple = t->untouched && p->open_end == 0;
+    const bool plain = simple && already == 0 && !DLPI_DEBUG;
     dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -421,11 +422,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (DLPI_DEBUG || !simple || already != 0)
-        dlpi_unit_rows_run(w, t, already, simple, &n);
-    else if (DLPI_LIKELY(!w->has_special))
+    if (plain && DLPI_LIKELY(!w->has_special))
         dlpi_unit_plain(w, t, false, &n);
-    else if (!dlpi_row_has_more(w))
+    else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cleared(w, t, &n);
     else
         dlpi_unit_rows_run(w, t, already, simple, &n);

@@ -122,7 +122,9 @@ typedef struct dlpi_loader_source {
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
                             const dlpi_loader_source *source) {
     dlpi_loader l;
-    int rc = dlpi_loader_stages(p, d, &l);
+    int rc;
+    memset(&l, 0, sizeof l);
+    rc = dlpi_loader_stages(p, d, &l);
     if (rc != DLP_OK) return rc;
     if (source) l.sampler.order = source->order;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;

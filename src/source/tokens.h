@@ -1,5 +1,6 @@
 #pragma once
 #include "api/tokens.h"
+#include "build/check.h"
 #include "order/order.h"
 #include "source/mapped.h"
 #include <glob.h>

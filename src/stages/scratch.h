@@ -311,9 +311,10 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
                      2 * (uint64_t)p->work[1]->n_workers;
-    uint64_t cells = k->asked > 0 ? k->asked : DLPI_SCRATCH_BYTES / k->cell_bytes;
+    uint64_t cells = k->asked;
     uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
+    if (cells == 0 && k->cell_bytes > 0) cells = DLPI_SCRATCH_BYTES / k->cell_bytes;
     if (least > under_way) least = under_way;
     if (cells > under_way) cells = under_way;
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
