@@ -1166,8 +1166,8 @@ DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *produc
 static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
-    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
     if (producer) *producer = rx->turn;
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
     return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
 }
 
@@ -2348,7 +2348,8 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
-    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's. Workers and
+       dispatch of each are its own: num_workers above and topology do not change them */
     const dlp_join_desc *joins;
     uint32_t n_joins;
 } dlp_loader_desc;
@@ -4967,9 +4968,10 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
 /* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
-    if (stock <= 0) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    if (stock == 0) return DLP_EMPTY;
     rx->at = &rx->lanes[i];
     rx->turn = i;
+    if (stock < 0) return DLP_ERR_CORRUPT;
     rx->left = rx->quantum > 0 ? rx->quantum : 1;
     return DLP_OK;
 }
@@ -7937,15 +7939,16 @@ typedef struct dlpi_beside_ops {
 } dlpi_beside_ops;
 
 /* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
-   the dataset beside its callback. */
+   the dataset beside its callback: a table that outlives the source, for such a dataset may get
+   another callback, around that one or no longer the source's at all. */
 typedef struct dlpi_reader {
-    uint32_t writers;    /* threads, of whatever process, that write what is read, as a rule */
-    const char *words;   /* the plan's line of rows that a later stage may ask for again: */
-    uint64_t kept_bytes; /* of each, as many as slots have rows */
-    dlp_item_fn fetch;   /* the callback. Where no other one is in its place, rows that nobody has
-                            had come by: */
+    const char *words; /* the plan's line of rows that a later stage may ask for again: as many
+                          as slots have rows, of 8 bytes and the fields, each rounded up to 8 */
+    dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
+    uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
-                            rows of t; how many. From there on the callback has them */
+                        rows of t, that nobody has had; how many. From there on the callback has
+                        them */
 } dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -9813,6 +9816,11 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
    is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
+
+/* What a stream was wired to be read on by; NULL: nothing, or it is no stream. */
+static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
+    return d != NULL && d->open_end ? d->reader : NULL;
+}
 
 /* A fetch stage has the dataset: has that a length? */
 static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
@@ -13734,12 +13742,25 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
+/* Has the dataset the callback of its reader, and so what is the reader's user? */
+static bool dlpi_fetch_as_wired(const dlp_dataset *d) { return d->fetch == d->reader->fetch; }
+
+/* What comes once, comes to one rank. */
+static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
+    uint32_t world = p->sampler->sampler.world_size;
+    if (world > 1 && dlpi_fetch_as_wired(&st->dataset))
+        return dlpi_bad(p, p->sampler->name, "sampler.world_size",
+                        "1 with a dataset that is read on: what comes once has no ranks", world);
+    return dlpi_fetch_chain(p, st);
+}
+
 /* Rows of a reader that a later stage may ask for again. */
 static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_reader *r = st->dataset.reader;
-    uint64_t rows = dlpi_times(p->n_slots, p->batch_rows);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, r->words, r->kept_bytes, p->rows_end != st ? rows : 0,
-                  DLPI_LINE);
+    uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
+    for (uint32_t f = 0; f < p->items.n; f++)
+        each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
+                  p->rows_end != st ? rows : 0, DLPI_LINE);
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -13784,35 +13805,43 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    p->wait.only_yields =
-        st->dataset.reader->writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+    const dlp_dataset *d = &st->dataset;
+    uint64_t writers = dlpi_fetch_as_wired(d) ? d->reader->writers(d->user) : 1;
+    p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
 }
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
+#define DLPI_WORDS_OF_FETCH \
+    .foretold = dlpi_fetch_foretold, .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, .foretold = dlpi_fetch_foretold, \
-    .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
                                               DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {
-    DLPI_OPS_OF_FETCH,          .live = dlpi_fetch_read_live, .unit = DLPI_UNIT_ROWS,
-    .layout = dlpi_fetch_kept,  .step = dlpi_fetch_read_step, .find = dlpi_rows_find,
-    .run = dlpi_fetch_read_run, .full = dlpi_rows_full,       .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
+                                                   .rank = 4,
+                                                   .at = offsetof(dlp_pipe, fetch),
+                                                   .check = dlpi_fetch_read_chain,
+                                                   DLPI_WORDS_OF_FETCH,
+                                                   .live = dlpi_fetch_read_live,
+                                                   .unit = DLPI_UNIT_ROWS,
+                                                   .layout = dlpi_fetch_kept,
+                                                   .step = dlpi_fetch_read_step,
+                                                   .find = dlpi_rows_find,
+                                                   .run = dlpi_fetch_read_run,
+                                                   .full = dlpi_rows_full,
+                                                   .owes = dlpi_rows_owes,
+                                                   .due = dlpi_rows_due};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
                                                    .self_bytes = sizeof(dlpi_fetch),
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
-/* Of a dataset with a reader, as that was wired: it says nothing of a length. */
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
-    if (d->dataset == NULL || d->dataset->reader == NULL || d->dataset->n_items != 0)
-        return &dlpi_fetch_ops;
-    return &dlpi_fetch_read_ops;
+    return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -18978,13 +19007,13 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
     for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
             return dlpi_bad(p, row->name, "on_error",
                             "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -26449,7 +26478,8 @@ struct dlp_push {
     uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
                          asks again */
     uint64_t n_kept;
-    dlpi_reader reader;
+    uint32_t damaged_by; /* whose lane it was, while damaged */
+    const dlp_pipe *by;  /* that reads, since begun */
 };
 
 struct dlp_pusher {
@@ -26716,7 +26746,7 @@ static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
     now = dlpi_now_ns();
-    dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+    dlpi_push_waited(now - began, s->writers, &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
 }
 
@@ -26734,6 +26764,10 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
     return got > 0 && at == NULL ? 0 : got;
 }
 
+static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
+    return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
+}
+
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
@@ -26743,7 +26777,8 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         int64_t n = dlpi_push_peek(s, 1, item, producer);
         if (n < 0) {
             s->damaged = it->index + 1;
-            return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
+            s->damaged_by = *producer;
+            return dlpi_push_damaged(s, it);
         }
         if (n > 0) {
             memcpy(&mark, *item, 8);
@@ -26768,16 +26803,26 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
+/* Is p the pipe that reads, since an item of before? Where two are wired to it, both do not. */
+static inline bool dlpi_push_reads(const dlp_push *s, const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&s->begun) != 0 && s->by == p; /* our own store */
+}
+
+static const char dlpi_push_words[] = "pushed items that may be asked for again";
+
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const int area = DLPI_AREA_OWN + p->fetch->id;
-    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
+    if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
+        return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = 0;
-    s->kept = p->areas[area].words == s->reader.words ? dlpi_area_if(p, area) : NULL;
+    s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
+    s->by = p;
     DLPI_STORE_RLX(&s->begun, 1u);
     return 0;
 }
@@ -26812,7 +26857,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
-    if (s->damaged > 0 && it->index >= s->damaged) dlpi_push_over(s);
+    if (it->index + 1 == s->damaged) return dlpi_push_damaged(s, it);
+    if (s->damaged > 0) dlpi_push_over(s);
     rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
@@ -26880,7 +26926,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     dlp_push *s = user;
     const uint64_t first = dlpi_slot_index(w->p, t->slot)[t->row];
     uint32_t row = t->row;
-    if (DLPI_LOAD_RLX(&s->begun) == 0 || s->over || s->damaged > 0 || first < s->given ||
+    if (!dlpi_push_reads(s, w->p) || s->over || s->damaged > 0 || first < s->given ||
         dlpi_slot_at(w->p, t->slot)->epoch > 0)
         return 0;
     dlpi_item_at(w, t);
@@ -26898,7 +26944,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
 /* A worker begins: another pipe's, perhaps. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
-    DLPI_STORE_RLX(&s->begun, 0u);
+    if (!dlpi_users_any(&s->users)) DLPI_STORE_RLX(&s->begun, 0u);
     dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
     return dlpi_users_enter(&s->users, worker, state);
 }
@@ -26909,9 +26955,11 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
+static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
+static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
+                                             dlpi_push_read};
+
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    s->reader = (dlpi_reader){s->writers, "pushed items that may be asked for again", s->at.record,
-                              dlpi_push_fetch, dlpi_push_read};
     dataset->n_items = 0;
     dataset->fields = s->fields;
     dataset->n_fields = s->at.n;
@@ -26919,7 +26967,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dataset->reader = &s->reader;
+    dataset->reader = &dlpi_push_reader;
     workers->worker_init = dlpi_push_enter;
     workers->worker_exit = dlpi_push_leave;
     workers->worker_user = s;

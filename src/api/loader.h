@@ -40,7 +40,8 @@ typedef struct dlp_loader_desc {
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
-    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's */
+    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's. Workers and
+       dispatch of each are its own: num_workers above and topology do not change them */
     const dlp_join_desc *joins; /* needs: join */
     uint32_t n_joins;           /* needs: join */
 } dlp_loader_desc;

@@ -536,8 +536,8 @@ DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *produc
 static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
-    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
     if (producer) *producer = rx->turn;
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
     return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
 }
 

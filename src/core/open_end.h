@@ -9,6 +9,11 @@
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
+/* What a stream was wired to be read on by; NULL: nothing, or it is no stream. */
+static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
+    return d != NULL && d->open_end ? d->reader : NULL;
+}
+
 /* A fetch stage has the dataset: has that a length? */
 static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset.open_end;

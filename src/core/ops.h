@@ -165,15 +165,16 @@ typedef struct dlpi_beside_ops {
 } dlpi_beside_ops;
 
 /* What the wire of a source whose items are read on, by the one worker of a fetch stage, puts into
-   the dataset beside its callback. */
+   the dataset beside its callback: a table that outlives the source, for such a dataset may get
+   another callback, around that one or no longer the source's at all. */
 typedef struct dlpi_reader {
-    uint32_t writers;    /* threads, of whatever process, that write what is read, as a rule */
-    const char *words;   /* the plan's line of rows that a later stage may ask for again: */
-    uint64_t kept_bytes; /* of each, as many as slots have rows */
-    dlp_item_fn fetch;   /* the callback. Where no other one is in its place, rows that nobody has
-                            had come by: */
+    const char *words; /* the plan's line of rows that a later stage may ask for again: as many
+                          as slots have rows, of 8 bytes and the fields, each rounded up to 8 */
+    dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
+    uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
-                            rows of t; how many. From there on the callback has them */
+                        rows of t, that nobody has had; how many. From there on the callback has
+                        them */
 } dlpi_reader;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what

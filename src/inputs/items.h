@@ -42,13 +42,13 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
     for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
             return dlpi_bad(p, row->name, "on_error",
                             "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);

@@ -131,9 +131,10 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
 /* Give lane i its turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
-    if (stock <= 0) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    if (stock == 0) return DLP_EMPTY;
     rx->at = &rx->lanes[i];
     rx->turn = i;
+    if (stock < 0) return DLP_ERR_CORRUPT;
     rx->left = rx->quantum > 0 ? rx->quantum : 1;
     return DLP_OK;
 }

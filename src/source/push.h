@@ -75,7 +75,8 @@ struct dlp_push {
     uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
                          asks again */
     uint64_t n_kept;
-    dlpi_reader reader;
+    uint32_t damaged_by; /* whose lane it was, while damaged */
+    const dlp_pipe *by;  /* that reads, since begun */
 };
 
 struct dlp_pusher {
@@ -342,7 +343,7 @@ static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
     now = dlpi_now_ns();
-    dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+    dlpi_push_waited(now - began, s->writers, &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
 }
 
@@ -360,6 +361,10 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
     return got > 0 && at == NULL ? 0 : got;
 }
 
+static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
+    return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
+}
+
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
@@ -369,7 +374,8 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         int64_t n = dlpi_push_peek(s, 1, item, producer);
         if (n < 0) {
             s->damaged = it->index + 1;
-            return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
+            s->damaged_by = *producer;
+            return dlpi_push_damaged(s, it);
         }
         if (n > 0) {
             memcpy(&mark, *item, 8);
@@ -394,16 +400,26 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
+/* Is p the pipe that reads, since an item of before? Where two are wired to it, both do not. */
+static inline bool dlpi_push_reads(const dlp_push *s, const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&s->begun) != 0 && s->by == p; /* our own store */
+}
+
+static const char dlpi_push_words[] = "pushed items that may be asked for again";
+
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const int area = DLPI_AREA_OWN + p->fetch->id;
-    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
+    if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
+        return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = 0;
-    s->kept = p->areas[area].words == s->reader.words ? dlpi_area_if(p, area) : NULL;
+    s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
+    s->by = p;
     DLPI_STORE_RLX(&s->begun, 1u);
     return 0;
 }
@@ -438,7 +454,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
     if (it->index < s->given) return dlpi_push_again(s, it);
-    if (s->damaged > 0 && it->index >= s->damaged) dlpi_push_over(s);
+    if (it->index + 1 == s->damaged) return dlpi_push_damaged(s, it);
+    if (s->damaged > 0) dlpi_push_over(s);
     rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
@@ -506,7 +523,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     dlp_push *s = user;
     const uint64_t first = dlpi_slot_index(w->p, t->slot)[t->row];
     uint32_t row = t->row;
-    if (DLPI_LOAD_RLX(&s->begun) == 0 || s->over || s->damaged > 0 || first < s->given ||
+    if (!dlpi_push_reads(s, w->p) || s->over || s->damaged > 0 || first < s->given ||
         dlpi_slot_at(w->p, t->slot)->epoch > 0)
         return 0;
     dlpi_item_at(w, t);
@@ -524,7 +541,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
 /* A worker begins: another pipe's, perhaps. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
-    DLPI_STORE_RLX(&s->begun, 0u);
+    if (!dlpi_users_any(&s->users)) DLPI_STORE_RLX(&s->begun, 0u);
     dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
     return dlpi_users_enter(&s->users, worker, state);
 }
@@ -535,9 +552,11 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
+static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
+static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
+                                             dlpi_push_read};
+
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    s->reader = (dlpi_reader){s->writers, "pushed items that may be asked for again", s->at.record,
-                              dlpi_push_fetch, dlpi_push_read};
     dataset->n_items = 0;
     dataset->fields = s->fields;
     dataset->n_fields = s->at.n;
@@ -545,7 +564,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dataset->reader = &s->reader;
+    dataset->reader = &dlpi_push_reader;
     workers->worker_init = dlpi_push_enter;
     workers->worker_exit = dlpi_push_leave;
     workers->worker_user = s;

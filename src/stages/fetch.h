@@ -29,12 +29,25 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
+/* Has the dataset the callback of its reader, and so what is the reader's user? */
+static bool dlpi_fetch_as_wired(const dlp_dataset *d) { return d->fetch == d->reader->fetch; }
+
+/* What comes once, comes to one rank. */
+static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
+    uint32_t world = p->sampler->sampler.world_size;
+    if (world > 1 && dlpi_fetch_as_wired(&st->dataset))
+        return dlpi_bad(p, p->sampler->name, "sampler.world_size",
+                        "1 with a dataset that is read on: what comes once has no ranks", world);
+    return dlpi_fetch_chain(p, st);
+}
+
 /* Rows of a reader that a later stage may ask for again. */
 static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_reader *r = st->dataset.reader;
-    uint64_t rows = dlpi_times(p->n_slots, p->batch_rows);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, r->words, r->kept_bytes, p->rows_end != st ? rows : 0,
-                  DLPI_LINE);
+    uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
+    for (uint32_t f = 0; f < p->items.n; f++)
+        each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
+                  p->rows_end != st ? rows : 0, DLPI_LINE);
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -79,33 +92,41 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    p->wait.only_yields =
-        st->dataset.reader->writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
+    const dlp_dataset *d = &st->dataset;
+    uint64_t writers = dlpi_fetch_as_wired(d) ? d->reader->writers(d->user) : 1;
+    p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
 }
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
+#define DLPI_WORDS_OF_FETCH \
+    .foretold = dlpi_fetch_foretold, .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, .foretold = dlpi_fetch_foretold, \
-    .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
                                               DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {
-    DLPI_OPS_OF_FETCH,          .live = dlpi_fetch_read_live, .unit = DLPI_UNIT_ROWS,
-    .layout = dlpi_fetch_kept,  .step = dlpi_fetch_read_step, .find = dlpi_rows_find,
-    .run = dlpi_fetch_read_run, .full = dlpi_rows_full,       .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
+                                                   .rank = 4,
+                                                   .at = offsetof(dlp_pipe, fetch),
+                                                   .check = dlpi_fetch_read_chain,
+                                                   DLPI_WORDS_OF_FETCH,
+                                                   .live = dlpi_fetch_read_live,
+                                                   .unit = DLPI_UNIT_ROWS,
+                                                   .layout = dlpi_fetch_kept,
+                                                   .step = dlpi_fetch_read_step,
+                                                   .find = dlpi_rows_find,
+                                                   .run = dlpi_fetch_read_run,
+                                                   .full = dlpi_rows_full,
+                                                   .owes = dlpi_rows_owes,
+                                                   .due = dlpi_rows_due};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
                                                    .self_bytes = sizeof(dlpi_fetch),
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
-/* Of a dataset with a reader, as that was wired: it says nothing of a length. */
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
-    if (d->dataset == NULL || d->dataset->reader == NULL || d->dataset->n_items != 0)
-        return &dlpi_fetch_ops;
-    return &dlpi_fetch_read_ops;
+    return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
 }
