@@ -8827,6 +8827,20 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
+/* How often to look before a sleep, where so many threads share the cores: a few times more, and
+   then make way where they outnumber the cores; not at all where there is but one core. */
+static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
+    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
+    rule->yield_rounds = threads <= cpus ? 0 : 50;
+}
+
+static inline void dlpi_wait_moment(bool yields) {
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
+}
+
 /* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
@@ -8863,10 +8877,7 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
     }
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
+    dlpi_wait_moment(yields);
     return true;
 }
 
@@ -18170,17 +18181,31 @@ static bool dlpi_scheduler_over(const dlp_pipe *p) {
     return p->schedule.ended && p->sharing && p->sharing->over(p);
 }
 
+/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
+   than the batch. Returns whether something has moved. */
+static bool dlpi_scheduler_wait(dlpi_worker *w) {
+    w->awake.rounds = 0;
+    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
+        if (dlpi_scheduler_step(w->p)) return true;
+    return false;
+}
+
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
+    bool moved = true;
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
         uint32_t word;
-        if (dlpi_scheduler_step(p)) continue;
+        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
+            moved = true;
+            continue;
+        }
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+        moved = dlpi_scheduler_step(p);
+        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
             dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
                             (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
@@ -21174,8 +21199,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
+    if (!p->all_inline) dlpi_wait_rounds(&p->wait, peers, p->cpus);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "

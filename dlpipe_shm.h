@@ -2253,6 +2253,7 @@ struct dlp_subscriber {
     dlpi_share layout;
     dlpi_field_rec fields[DLP_MAX_FIELDS];
     uint32_t n_fields, index, max_held, n_held, ring, behind;
+    dlpi_wait_rule wait;
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
@@ -2334,6 +2335,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
         c->fields[f].name[31] = 0;
     }
     c->ring = c->m->pipe.ring;
+    dlpi_wait_rounds(&c->wait, (int)c->m->pipe.n_workers + 2, dlpi_cpu_count());
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;
@@ -3142,9 +3144,10 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
 
 static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
+    int rounds = timeout_ms == 0 ? 0 : c->wait.spin_rounds + c->wait.yield_rounds;
     int rc = DLP_EMPTY;
-    for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
-        dlpi_pause();
+    for (int i = 0; rc == DLP_EMPTY && i < rounds; i++) {
+        dlpi_wait_moment(i >= c->wait.spin_rounds);
         rc = dlpi_subscriber_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;

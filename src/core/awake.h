@@ -94,6 +94,20 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
+/* How often to look before a sleep, where so many threads share the cores: a few times more, and
+   then make way where they outnumber the cores; not at all where there is but one core. */
+static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
+    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
+    rule->yield_rounds = threads <= cpus ? 0 : 50;
+}
+
+static inline void dlpi_wait_moment(bool yields) {
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
+}
+
 /* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
@@ -130,9 +144,6 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
     }
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
+    dlpi_wait_moment(yields);
     return true;
 }
