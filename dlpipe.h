@@ -8743,8 +8743,9 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    pipe, and have not a core each, the third party is one of those: it gives the core back when the
    pipe has no room for more, many batches later, and a spin would only keep it from that
    (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
-   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but not
-   at all where the other one is known to be on this core.
+   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but
+   where the other one is known to be on this core nobody spins: it makes way, if threads outnumber
+   the cores, and else sleeps, so that the kernel may find the other core for it.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -8827,6 +8828,20 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
+/* How often to look before a sleep, where so many threads share the cores: a few times more, and
+   then make way where they outnumber the cores; not at all where there is but one core. */
+static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
+    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
+    rule->yield_rounds = threads <= cpus ? 0 : 50;
+}
+
+static inline void dlpi_wait_moment(bool yields) {
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
+}
+
 /* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
@@ -8854,19 +8869,18 @@ static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *he
 /* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
    first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++;
-    bool yields = i >= p->wait.spin_rounds;
+    int i = k->rounds++, spins = p->wait.spin_rounds;
+    bool yields;
     if (i == 0) dlpi_awake_first(p, k, here);
+    if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
+    yields = i >= spins;
     if (longer) {
         yields = k->same_core || p->wait.only_yields;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
-        return false; /* a spin would keep the other one from this core */
+    } else if (i >= spins + p->wait.yield_rounds) {
+        return false;
     }
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
+    dlpi_wait_moment(yields);
     return true;
 }
 
@@ -10920,6 +10934,19 @@ DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *
            dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
+/* The last of the units that are not ready if unit t is not: all of its done word, where nothing of
+   that has come from the stage before. A look in vain, of one who waits, costs a step a word. */
+static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine,
+                               uint32_t shift) {
+    dlpi_stage_words *theirs;
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    if (dlpi_writes_first(w) || !dlpi_is_item_stage(w->p, w->st)) return t->unit;
+    theirs = dlpi_stage_words_at(w->p, t->slot, w->p->work[w->st->work - 1]);
+    if (dlpi_gather_bits(dlpi_done(theirs), i, t->b) != 0) return t->unit;
+    if (dlpi_gather_bits(dlpi_done(mine), i, t->b) != 0) return t->unit;
+    return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
+}
+
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
    below `from` are claimed, by whomever: what the hint for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
@@ -10949,6 +10976,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             return true;
         } else {
             *all_claimed = false;
+            u = dlpi_not_ready(w, t, words, shift);
         }
     }
     return false;
@@ -11622,14 +11650,15 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
         memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
-/* Is more to be done for a row than that, and the call? */
+/* Is more to be done for a row than these, and the call? */
 static bool dlpi_row_has_more(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_held(w) || w->extra != NULL || w->st->scope.first != 0 ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+    return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
+           w->st->w.deadline_ms != 0;
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_zeroed(w) || dlpi_row_has_more(w);
+    return dlpi_row_zeroed(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+           dlpi_row_has_more(w);
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -11894,12 +11923,23 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
     return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
 }
 
+/* What it wrote into fields that end before the batch came to rc, which is not 0. */
+__attribute__((noinline)) static int dlpi_row_unwritten(dlpi_worker *w, const dlpi_unit *t,
+                                                        uint32_t row, int rc) {
+    int what = dlpi_row_wrong(w, t, row, rc);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
 /* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
-   row than to clear it and to call: dlpi_row_try without what others ask, for an empty callback
-   takes less time than the questions. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, dlpi_tally *n) {
+   row than these and the call: dlpi_row_try without what others ask, for an empty callback takes
+   less time than the questions. zeroed: they may be cleared first; more: they may have fields that
+   end before the batch, or indices of the stage's own. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, bool more,
+                                 dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const dlpi_stage *st = w->st;
+    const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
+    const bool writes = holder != NULL && dlpi_writes_first(w);
     dlpi_worker_block *block = w->block;
     uint64_t running = (uint64_t)t->slot << 32;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
@@ -11917,19 +11957,35 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed
             continue;
         }
         DLPI_STORE_RLX(&block->current_position, position);
+        if (holder != NULL) holder->at(w, row);
         if (zeroed) dlpi_row_zero(w);
+        if (more) w->item.index -= st->scope.first;
         DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
         rc = st->item(st->user, &w->item);
         if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
             dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
+        else if (writes && DLPI_UNLIKELY((rc = holder->written(w, row)) != 0))
+            dlpi_tally_add(n, row, dlpi_row_unwritten(w, t, row, rc));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* The same where each row is cleared first: of its own, so that the others do not ask for it. */
+/* The same for those that may, apart, so that the others do not ask for it. */
 __attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dlpi_unit *t,
                                                         dlpi_tally *n) {
-    dlpi_unit_plain(w, t, true, n);
+    dlpi_unit_plain(w, t, true, false, n);
+}
+__attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_unit *t,
+                                                     dlpi_tally *n) {
+    dlpi_unit_plain(w, t, true, true, n);
+}
+
+/* Have rows of a unit no records: is nothing known of them but their indices? */
+static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    uint32_t any = 0;
+    for (uint32_t r = t->row; r < t->end; r++) any |= rec[r];
+    return any == 0;
 }
 
 /* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
@@ -11957,7 +12013,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
-    bool simple = t->untouched && p->open_end == 0;
+    const bool simple = p->open_end == 0 && (t->untouched || dlpi_unit_blank(p, t));
     const bool plain = simple && already == 0 && !DLPI_DEBUG;
     dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
@@ -11970,9 +12026,10 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (plain && DLPI_LIKELY(!w->has_special))
-        dlpi_unit_plain(w, t, false, &n);
+        dlpi_unit_plain(w, t, false, false, &n);
     else if (plain && !dlpi_row_has_more(w))
-        dlpi_unit_cleared(w, t, &n);
+        dlpi_row_held(w) || w->st->scope.first != 0 ? dlpi_unit_more(w, t, &n)
+                                                    : dlpi_unit_cleared(w, t, &n);
     else
         dlpi_unit_rows_run(w, t, already, simple, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
@@ -18170,17 +18227,31 @@ static bool dlpi_scheduler_over(const dlp_pipe *p) {
     return p->schedule.ended && p->sharing && p->sharing->over(p);
 }
 
+/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
+   than the batch. Returns whether something has moved. */
+static bool dlpi_scheduler_wait(dlpi_worker *w) {
+    w->awake.rounds = 0;
+    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
+        if (dlpi_scheduler_step(w->p)) return true;
+    return false;
+}
+
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
+    bool moved = true;
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
         uint32_t word;
-        if (dlpi_scheduler_step(p)) continue;
+        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
+            moved = true;
+            continue;
+        }
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+        moved = dlpi_scheduler_step(p);
+        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
             dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
                             (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
@@ -21174,8 +21245,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
+    if (!p->all_inline) dlpi_wait_rounds(&p->wait, peers, p->cpus);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "

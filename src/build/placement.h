@@ -68,8 +68,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
+    if (!p->all_inline) dlpi_wait_rounds(&p->wait, peers, p->cpus);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "

@@ -10,8 +10,9 @@
    pipe, and have not a core each, the third party is one of those: it gives the core back when the
    pipe has no room for more, many batches later, and a spin would only keep it from that
    (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
-   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but not
-   at all where the other one is known to be on this core.
+   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but
+   where the other one is known to be on this core nobody spins: it makes way, if threads outnumber
+   the cores, and else sleeps, so that the kernel may find the other core for it.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -94,6 +95,20 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
+/* How often to look before a sleep, where so many threads share the cores: a few times more, and
+   then make way where they outnumber the cores; not at all where there is but one core. */
+static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
+    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
+    rule->yield_rounds = threads <= cpus ? 0 : 50;
+}
+
+static inline void dlpi_wait_moment(bool yields) {
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
+}
+
 /* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
@@ -121,18 +136,17 @@ static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *he
 /* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
    first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++;
-    bool yields = i >= p->wait.spin_rounds;
+    int i = k->rounds++, spins = p->wait.spin_rounds;
+    bool yields;
     if (i == 0) dlpi_awake_first(p, k, here);
+    if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
+    yields = i >= spins;
     if (longer) {
         yields = k->same_core || p->wait.only_yields;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
-        return false; /* a spin would keep the other one from this core */
+    } else if (i >= spins + p->wait.yield_rounds) {
+        return false;
     }
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
+    dlpi_wait_moment(yields);
     return true;
 }

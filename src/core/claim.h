@@ -60,6 +60,19 @@ DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *
            dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
+/* The last of the units that are not ready if unit t is not: all of its done word, where nothing of
+   that has come from the stage before. A look in vain, of one who waits, costs a step a word. */
+static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine,
+                               uint32_t shift) {
+    dlpi_stage_words *theirs;
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    if (dlpi_writes_first(w) || !dlpi_is_item_stage(w->p, w->st)) return t->unit;
+    theirs = dlpi_stage_words_at(w->p, t->slot, w->p->work[w->st->work - 1]);
+    if (dlpi_gather_bits(dlpi_done(theirs), i, t->b) != 0) return t->unit;
+    if (dlpi_gather_bits(dlpi_done(mine), i, t->b) != 0) return t->unit;
+    return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
+}
+
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
    below `from` are claimed, by whomever: what the hint for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
@@ -89,6 +102,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             return true;
         } else {
             *all_claimed = false;
+            u = dlpi_not_ready(w, t, words, shift);
         }
     }
     return false;

@@ -75,14 +75,15 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
         memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
-/* Is more to be done for a row than that, and the call? */
+/* Is more to be done for a row than these, and the call? */
 static bool dlpi_row_has_more(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_held(w) || w->extra != NULL || w->st->scope.first != 0 ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+    return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
+           w->st->w.deadline_ms != 0;
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_zeroed(w) || dlpi_row_has_more(w);
+    return dlpi_row_zeroed(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+           dlpi_row_has_more(w);
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -347,12 +348,23 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
     return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
 }
 
+/* What it wrote into fields that end before the batch came to rc, which is not 0. */
+__attribute__((noinline)) static int dlpi_row_unwritten(dlpi_worker *w, const dlpi_unit *t,
+                                                        uint32_t row, int rc) {
+    int what = dlpi_row_wrong(w, t, row, rc);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
 /* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
-   row than to clear it and to call: dlpi_row_try without what others ask, for an empty callback
-   takes less time than the questions. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, dlpi_tally *n) {
+   row than these and the call: dlpi_row_try without what others ask, for an empty callback takes
+   less time than the questions. zeroed: they may be cleared first; more: they may have fields that
+   end before the batch, or indices of the stage's own. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, bool more,
+                                 dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const dlpi_stage *st = w->st;
+    const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
+    const bool writes = holder != NULL && dlpi_writes_first(w);
     dlpi_worker_block *block = w->block;
     uint64_t running = (uint64_t)t->slot << 32;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
@@ -370,19 +382,35 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed
             continue;
         }
         DLPI_STORE_RLX(&block->current_position, position);
+        if (holder != NULL) holder->at(w, row);
         if (zeroed) dlpi_row_zero(w);
+        if (more) w->item.index -= st->scope.first;
         DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
         rc = st->item(st->user, &w->item);
         if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
             dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
+        else if (writes && DLPI_UNLIKELY((rc = holder->written(w, row)) != 0))
+            dlpi_tally_add(n, row, dlpi_row_unwritten(w, t, row, rc));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* The same where each row is cleared first: of its own, so that the others do not ask for it. */
+/* The same for those that may, apart, so that the others do not ask for it. */
 __attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dlpi_unit *t,
                                                         dlpi_tally *n) {
-    dlpi_unit_plain(w, t, true, n);
+    dlpi_unit_plain(w, t, true, false, n);
+}
+__attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_unit *t,
+                                                     dlpi_tally *n) {
+    dlpi_unit_plain(w, t, true, true, n);
+}
+
+/* Have rows of a unit no records: is nothing known of them but their indices? */
+static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    uint32_t any = 0;
+    for (uint32_t r = t->row; r < t->end; r++) any |= rec[r];
+    return any == 0;
 }
 
 /* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
@@ -410,7 +438,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
-    bool simple = t->untouched && p->open_end == 0;
+    const bool simple = p->open_end == 0 && (t->untouched || dlpi_unit_blank(p, t));
     const bool plain = simple && already == 0 && !DLPI_DEBUG;
     dlpi_tally n = {0, 0, 0, 0};
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
@@ -423,9 +451,10 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (plain && DLPI_LIKELY(!w->has_special))
-        dlpi_unit_plain(w, t, false, &n);
+        dlpi_unit_plain(w, t, false, false, &n);
     else if (plain && !dlpi_row_has_more(w))
-        dlpi_unit_cleared(w, t, &n);
+        dlpi_row_held(w) || w->st->scope.first != 0 ? dlpi_unit_more(w, t, &n)
+                                                    : dlpi_unit_cleared(w, t, &n);
     else
         dlpi_unit_rows_run(w, t, already, simple, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;

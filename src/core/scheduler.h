@@ -43,17 +43,31 @@ static bool dlpi_scheduler_over(const dlp_pipe *p) {
     return p->schedule.ended && p->sharing && p->sharing->over(p);
 }
 
+/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
+   than the batch. Returns whether something has moved. */
+static bool dlpi_scheduler_wait(dlpi_worker *w) {
+    w->awake.rounds = 0;
+    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
+        if (dlpi_scheduler_step(w->p)) return true;
+    return false;
+}
+
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
+    bool moved = true;
     dlpi_thread_dress(w);
     while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
         uint32_t word;
-        if (dlpi_scheduler_step(p)) continue;
+        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
+            moved = true;
+            continue;
+        }
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+        moved = dlpi_scheduler_step(p);
+        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
             dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
                             (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */

@@ -194,9 +194,10 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
 
 static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
+    int rounds = timeout_ms == 0 ? 0 : c->wait.spin_rounds + c->wait.yield_rounds;
     int rc = DLP_EMPTY;
-    for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
-        dlpi_pause();
+    for (int i = 0; rc == DLP_EMPTY && i < rounds; i++) {
+        dlpi_wait_moment(i >= c->wait.spin_rounds);
         rc = dlpi_subscriber_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;

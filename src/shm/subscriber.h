@@ -363,6 +363,7 @@ struct dlp_subscriber {
     dlpi_share layout;
     dlpi_field_rec fields[DLP_MAX_FIELDS];
     uint32_t n_fields, index, max_held, n_held, ring, behind;
+    dlpi_wait_rule wait;
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
@@ -444,6 +445,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
         c->fields[f].name[31] = 0;
     }
     c->ring = c->m->pipe.ring;
+    dlpi_wait_rounds(&c->wait, (int)c->m->pipe.n_workers + 2, dlpi_cpu_count());
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;

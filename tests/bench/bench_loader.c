@@ -1029,6 +1029,24 @@ static double sample_idle(void *arg) {
     return percent;
 }
 
+/* The floor: a thread that does nothing but sleep, 100 ms at a time. */
+static void *sleep_on(void *until) {
+    uint32_t word = 0;
+    while (dlpi_now_ns() < *(uint64_t *)until)
+        dlpi_futex_wait(&word, 0, UINT32_MAX, DLPI_SLEEP_NS, 0);
+    return NULL;
+}
+
+static double sample_sleeper(void *arg) {
+    const struct load *l = arg;
+    uint64_t begin = dlpi_now_ns(), until = begin + (uint64_t)(l->seconds * 1e9);
+    double cpu = tree_cpu_seconds(getpid(), true);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, sleep_on, &until) != 0) { return NAN; }
+    pthread_join(thread, NULL);
+    return 1e11 * (tree_cpu_seconds(getpid(), true) - cpu) / (double)(dlpi_now_ns() - begin);
+}
+
 static void bench_idle(void) {
     static const int workers[] = {2, 16};
     for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
@@ -1047,11 +1065,12 @@ static void bench_idle(void) {
         verify(&proc, m.bench);
         compete(&s, "ours", "", sample_idle, &l);
         compete(&s, "proc", "", sample_idle, &proc);
+        compete(&s, "one sleeper", "", sample_sleeper, &l);
         run_rounds(&s, m.bench, 5);
         snprintf(m.extra, sizeof m.extra, ",\"workers\":%d,\"wanted\":0.1", workers[i]);
-        put(&m, &s, 0, -1);
+        put(&m, &s, 0, 2);
         m.bench = "idle_cpu_proc";
-        put(&m, &s, 1, -1);
+        put(&m, &s, 1, 2);
     }
 }
 

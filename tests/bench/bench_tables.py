@@ -13,11 +13,11 @@ import os
 import re
 import sys
 
-TARGETS = ("queue", "loader", "peers", "crop", "files", "compose", "tokens", "order", "s3_pipe",
-           "topologies", "s3")
+TARGETS = ("queue", "loader", "peers", "crop", "files", "compose", "subscribers", "tokens", "order",
+           "s3_pipe", "topologies", "s3")
 # What tells rows of one name apart.
-KEYS = ("workers", "producers", "prefetch", "item_bytes", "sharing", "until", "heap_mib",
-        "persistent", "variant", "at")
+KEYS = ("workers", "producers", "subscribers", "prefetch", "item_bytes", "sharing", "until",
+        "heap_mib", "persistent", "variant", "at")
 # What a row has besides, in columns of its own: key, heading, factor.
 BESIDES = {
     "topologies": (("plan_bytes", "memory planned, MB", 1e-6), ("wait_share", "waited, %", 100),
