@@ -723,7 +723,9 @@ __attribute__((unused)) static uint32_t model_bit(const void *at) {
 }
 
 /* Go round again, once there is something that this thread has not seen at one of the places; it
-   then sees the newest there (as it would in the end; but it acquires nothing by that). */
+   then sees the newest there (as it would in the end; but it acquires nothing by that). Once for
+   each such thing, also where it does not look at that place then: else who goes round for ever
+   would be no deadlock. */
 __attribute__((unused)) static void model_poll(uint64_t digest, uint32_t places) {
     model_here(digest);
     model_system(M_POLL, NULL, places, 0);
@@ -898,7 +900,7 @@ static void model_do_move(model_move *move) {
     case M_WAKE: model_do_wake(op); break;
     case M_POLL:
         for (int i = 0; i < model.atoms; i++)
-            if (op->value >> i & 1) t->view.at[i] = world.newest.at[i];
+            if (op->value >> i & 1) t->view.at[i] = t->read[i] = world.newest.at[i];
         break;
     case M_END: t->ended = 1; break;
     default: break;
