@@ -115,7 +115,7 @@ static const char *const model_kinds[] = {"load",
                                           "store stays behind"};
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
-/* Of a store that waited: it releases what its thread knew when it was begun; see model_reduce.h. */
+/* Of a store that waited: it releases what its thread knew when it was begun (model_reduce.h). */
 enum { M_WAITED = 16, M_ALIKE = 32 };
 /* What a mutant does to an access: made relaxed; no longer seq_cst, but acquire or release; moved
    behind the next write of its thread. */

@@ -276,7 +276,7 @@ static uint32_t subscriber_looks_at(int i) {
            model_bit(&w.ctl.tail) | model_bit(&w.ctl.end_of_input) | model_bit(&share()->over);
 }
 
-/* The batch at hand: none is left out from the one it was admitted at on, where it is waited for. */
+/* The batch at hand; where it is waited for none is left out from where it was admitted on. */
 static void reads(int i, dlp_batch *b) {
     slot *s = &w.slot[w.own[i].loan.slot];
     if (w.own[i].next == UINT64_MAX) w.own[i].next = b->sequence;
