@@ -1,8 +1,8 @@
-/* Credits, offers, cells of inputs, and pushed items of which a full lane keeps the newest: in every
-   interleaving of small cases, with every value that a load's order permits (model.h tells how), on
-   the header's own code. Threads begin in a state that is placed by hand, and each scenario has two
-   or three. In lanes an item and its mark are written before the tail, and read, or left out, before
-   the head: each of the two stores made relaxed is noticed.
+/* Credits, offers, cells of inputs, and pushed items of which a full lane keeps the newest: in
+   every interleaving of small cases, with every value that a load's order permits (model.h tells
+   how), on the header's own code. Threads begin in a state that is placed by hand; each scenario has
+   two or three. In lanes an item and its mark are written before the tail, and read, or left out,
+   before the head: each of these stores made relaxed is noticed.
 
    Checked: what is read is there, whole, and of whom it should be; a cell is not written while
    somebody may read or write it; nothing comes twice or is lost; nobody waits for ever for what
