@@ -1283,7 +1283,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
-    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: behind procs */
+    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: after procs */
     pid_t spare;           /* a process that waits to replace a worker; 0: none */
     int task;              /* socket: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
@@ -2253,6 +2253,7 @@ struct dlp_subscriber {
     dlpi_share layout;
     dlpi_field_rec fields[DLP_MAX_FIELDS];
     uint32_t n_fields, index, max_held, n_held, ring, behind;
+    dlpi_wait_rule wait;
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
@@ -2274,7 +2275,9 @@ static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint6
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
-/* Does a slot have, within its stride, all that next reads of one? */
+/* Does a slot have, within its stride, all that next reads of one? The numbers are another
+   program's: next adds them to addresses and does not look again. No product here overflows: rows
+   are few, a stride is within the region, and dlpi_in_slot divides. */
 static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t rows = p->batch_rows, n = c->n_fields;
@@ -2334,6 +2337,7 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
         c->fields[f].name[31] = 0;
     }
     c->ring = c->m->pipe.ring;
+    dlpi_wait_rounds(&c->wait, (int)c->m->pipe.n_workers + 2, dlpi_cpu_count());
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;
@@ -3147,9 +3151,10 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
 
 static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
+    int rounds = timeout_ms == 0 ? 0 : c->wait.spin_rounds + c->wait.yield_rounds;
     int rc = DLP_EMPTY;
-    for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
-        dlpi_pause();
+    for (int i = 0; rc == DLP_EMPTY && i < rounds; i++) {
+        dlpi_wait_moment(i >= c->wait.spin_rounds);
         rc = dlpi_subscriber_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;
