@@ -2411,6 +2411,11 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
+static void dlpi_subscriber_leave(dlp_subscriber *c) {
+    dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+    dlpi_wake_scheduler(c->ctl);
+}
+
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
                                  dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -3206,10 +3211,7 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
-    if (c->mine != NULL && *c->alive != 0) {
-        dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
-        dlpi_wake_scheduler(c->ctl);
-    }
+    if (c->mine != NULL && *c->alive != 0) dlpi_subscriber_leave(c);
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
     if (c->alive != NULL) munmap(c->alive, 4096);

@@ -254,10 +254,7 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
-    if (c->mine != NULL && *c->alive != 0) {
-        dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
-        dlpi_wake_scheduler(c->ctl);
-    }
+    if (c->mine != NULL && *c->alive != 0) dlpi_subscriber_leave(c);
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
     if (c->alive != NULL) munmap(c->alive, 4096);
