@@ -1283,7 +1283,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
-    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: behind procs */
+    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: after procs */
     pid_t spare;           /* a process that waits to replace a worker; 0: none */
     int task;              /* socket: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
@@ -2275,7 +2275,9 @@ static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint6
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
-/* Does a slot have, within its stride, all that next reads of one? */
+/* Does a slot have, within its stride, all that next reads of one? The numbers are another
+   program's: next adds them to addresses and does not look again. No product here overflows: rows
+   are few, a stride is within the region, and dlpi_in_slot divides. */
 static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t rows = p->batch_rows, n = c->n_fields;

@@ -13,7 +13,7 @@
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
    filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Stages of items behind it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
+   skips. Stages of items after it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
    cells are those of >>found, each dataset index being a part of up to max_out items:
    dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
    pass. */

@@ -49,7 +49,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
-    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: behind procs */
+    struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: after procs */
     pid_t spare;           /* a process that waits to replace a worker; 0: none */
     int task;              /* socket: says to it which */
     uint64_t spare_due_ns; /* when there may be another */

@@ -26,7 +26,7 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
     if (madvise((void *)(uintptr_t)(m->bytes + from), (size_t)(at + n - from), POPULATE_READ) == 0)
         return 0;
     if (errno == EFAULT)
-        return dlp_fail(call, EIO, "%s: cannot be read, behind byte %" PRIu64,
+        return dlp_fail(call, EIO, "%s: cannot be read, after byte %" PRIu64,
                         dlpi_path_end(m->path), at);
     dlpi_mapped_will_need(m, at, n);
     return 0;

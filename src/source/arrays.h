@@ -214,7 +214,7 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
         break;
     }
     dlpi_npy_space(n);
-    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something behind its end");
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something after its end");
     if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
     if (fortran && h->ndim > 1)
         return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");

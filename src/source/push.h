@@ -473,7 +473,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 /* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
    for again, nor near an end or damage; these the callback has ---- */
 
-/* A field of n items of a lane, into rows one behind the other. */
+/* A field of n items of a lane, into rows one after the other. */
 static void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record, uint64_t bytes,
                                  uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {

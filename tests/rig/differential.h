@@ -36,7 +36,7 @@ typedef struct stage_plan {
 /* What may differ between the lives of a run. */
 typedef struct wiring {
     int topology, start, fetcher, in_flight, batch_pool, prefetch, held, threaded, cache;
-    int transfer, late_device, kills_outside, named, device_buffers;
+    int transfer, late_device, kills_outside, named, device_buffers, cells;
     uint32_t rank, world;
     stage_plan st[STAGES_], join; /* join: of a second dataset, that never fails */
     int join_fetcher;
@@ -60,6 +60,7 @@ typedef struct cfg {
     int share, sharers, serves; /* subscribers */
     int joined;                 /* a second dataset is zipped */
     uint64_t mix_first;         /* items of the first dataset, the rest a join's; 0: there is one */
+    int scratch;                /* what fetch reads the first map decodes */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
@@ -157,6 +158,7 @@ static inline int life_tuned(const wiring *w) {
     X(CACHE, "cache", any_life(c, life_cache), LIVES(w->cache = 0)) \
     X(JOIN, "zipped with another dataset", c->joined, c->joined = 0) \
     X(JOIN_MIX, "mixed with another dataset", c->mix_first > 0, c->mix_first = 0) \
+    X(SCRATCH, "scratch fields", c->scratch, c->scratch = 0) \
     X(MAPS, "item maps", c->n_maps > 0, c->n_maps = 0) \
     X(IDEMPOTENT, "idempotent item map", c->n_maps > 0 && c->idem[S_MAP0], \
       c->idem[S_MAP0] = c->idem[S_MAP1] = 0) \
@@ -506,6 +508,9 @@ static inline void legal(cfg *c) {
     legal_order(c);
     legal_chunks(c);
     legal_share(c);
+    if (c->n_maps == 0 || c->kind == K_CHUNKS) c->scratch = 0;
+    if (c->scratch) c->joined = 0, c->mix_first = 0;
+    if (c->scratch) LIVES(w->cache = 0)
     if (c->kind != K_ITEMS || c->collate != C_NONE) c->joined = 0;
     if (c->kind != K_ITEMS || c->mix_first >= c->n_items) c->mix_first = 0;
     positions = c->samples ? c->samples : c->n_subset ? c->n_subset : c->n_items;
@@ -539,6 +544,8 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     LIVES(w->join = ((stage_plan){between(&d, 0, 4), processes && one_in(&d, 3), 0, 0});
           w->join_fetcher = between(&d, 0, 1))
     c->mix_first = one_in(&d, 3) ? 1 + roll(&d, (uint32_t)c->n_items) : 0;
+    c->scratch = one_in(&d, 2);
+    LIVES(w->cells = one_in(&d, 2) ? 0 : between(&d, 1, 9))
     if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);

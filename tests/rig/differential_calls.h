@@ -143,8 +143,34 @@ static void row_get(const dlp_item *it, mrow *r) {
     memcpy(r->rag, it->data[2], r->len * sizeof r->rag[0]);
 }
 
+/* What fetch leaves for the first map, in the fields after its own. */
+static void scratch_put(dlp_item *it) {
+    uint32_t f = now_.ragged ? 3 : 2;
+    uint64_t raw[2] = {dlp_hash(it->index, 11, 12, 13), it->index};
+    uint8_t *tail = it->data[f + 1];
+    if (!now_.scratch) return;
+    memcpy(it->data[f], raw, sizeof raw);
+    it->length[f + 1] = it->index % 8;
+    for (uint64_t i = 0; i < it->index % 8; i++) tail[i] = (uint8_t)(it->index * 31 + i);
+}
+static void scratch_check(dlp_item *it) {
+    uint32_t f = now_.ragged ? 3 : 2;
+    const uint8_t *tail = it->data[f + 1];
+    uint64_t raw[2];
+    if (!now_.scratch) return;
+    memcpy(raw, it->data[f], sizeof raw);
+    if (raw[0] != dlp_hash(it->index, 11, 12, 13) || raw[1] != it->index ||
+        it->length[f + 1] != it->index % 8)
+        violation("item %d has the scratch of item %d", (int)it->index, (int)raw[1]);
+    for (uint64_t i = 0; i < it->index % 8; i++)
+        if (tail[i] != (uint8_t)(it->index * 31 + i))
+            violation("item %d has other scratch bytes", (int)it->index);
+    if (!now_.idem[S_MAP0]) memset(it->data[f], 0xdd, sizeof raw);
+}
+
 static void item_check(const dlp_item *it, int s) {
-    if (it->n_fields != (now_.ragged ? 3u : 2u) || it->seed != now_.order_seed ||
+    uint32_t held = now_.scratch && (s == S_FETCH || s == S_MAP0) ? 2 : 0;
+    if (it->n_fields != (now_.ragged ? 3u : 2u) + held || it->seed != now_.order_seed ||
         (it->index >= now_.n_items && now_.kind != K_STREAM) || it->row >= now_.batch ||
         (it->epoch >= (uint64_t)now_.epochs && !now_.forever))
         violation("%s: item %d of epoch %d is not as it should be", stage_names[s], (int)it->index,
@@ -166,6 +192,7 @@ static int item_fetch(void *user, dlp_item *it) {
             violation("item %d is not in its part", (int)it->index);
     }
     row_put(it, &r);
+    scratch_put(it);
     rc = item_fault(it, S_FETCH);
     if (rc != 0) memset(it->data[0], 0xee, sizeof r.w);
     return rc;
@@ -182,6 +209,7 @@ static int item_map(void *user, dlp_item *it, int s) {
     int rc;
     check_state(user, it->worker_state, (int)it->worker, s);
     item_check(it, s);
+    if (s == S_MAP0) scratch_check(it);
     doze(it->index + (uint64_t)s);
     row_get(it, &r);
     if (r.w[0] != it->index) violation("%s got another item's row", stage_names[s]);
@@ -686,6 +714,13 @@ static dlp_stage add_join(const cfg *c) {                                /* need
     return dlp_pipe_add_join(run_.pipe, &d);                             /* needs: join */
 } /* needs: join */
 
+static dlp_stage add_scratch(const wiring *w) {                         /* needs: scratch */
+    static const dlp_field fields[] = {{"raw", DLP_U64, 1, {2}, 0, 0},  /* needs: scratch */
+                                       {"tail", DLP_U8, 1, {7}, 1, 0}}; /* needs: scratch */
+    dlp_scratch_desc d = {fields, 2, (uint32_t)w->cells};               /* needs: scratch */
+    return dlp_pipe_add_scratch(run_.pipe, &d);                         /* needs: scratch */
+} /* needs: scratch */
+
 static dlp_stage add_transfer(const wiring *w) {
     dlp_transfer_desc d = {.threaded = w->transfer == 2};
     d.device = w->late_device ? &slow_ : NULL;
@@ -716,6 +751,7 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     at[n++] = run_.id[S_FETCH] = add_fetch(c);
     if (c->mix_first) at[n++] = add_mixed(c); /* needs: join */
     if (w->cache) at[n++] = dlp_pipe_add_cache(run_.pipe, &cache);
+    if (c->scratch) at[n++] = add_scratch(w); /* needs: scratch */
     for (int i = 0; i < c->n_maps; i++) at[n++] = run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
     if (c->joined) at[n++] = add_join(c); /* needs: join */
     batch_desc(c, &batch);

@@ -1,4 +1,4 @@
-/* needs: parts cache split join */
+/* needs: parts cache split join scratch */
 /* Random legal configurations of everything that the headers offer, each run in a process of its
    own and compared with a model that tells order, bytes and errors from the documentation.
      differential                 as many as fit in some seconds (SOAK=1: in an hour)

@@ -1,8 +1,9 @@
 /* Workers killed at random: SIGKILL to workers of item and batch stages, ten or more a second, at
    any moment. Every position comes once, in order, with its bytes; callbacks write garbage that
    differs from life to life before the right bytes, so that a row shown too early is seen. Prints
-   what of the undisturbed throughput is left (stretches with and without kills take turns), and how
-   long it is from a kill to the replacement's first item: one JSON object a line.
+   what of the undisturbed throughput is left (stretches with and without kills take turns), how
+   long it is from a kill to the replacement's first item, and, as its floor, how long a bare fork
+   takes to run at the same moments: one JSON object a line.
    shm_chaos [seconds with kills [kills a second [wiring]]] */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
@@ -26,9 +27,10 @@ typedef struct chaos {
     uint64_t killed_ns[WORKERS]; /* when this worker was killed; 0: its replacement has an item */
     int32_t pid[WORKERS];        /* noted by worker_init; 0: it was killed */
     uint32_t armed, over;        /* the killer kills; ends */
-    uint32_t kills, n_first, n_begun;
-    uint64_t first_ns[MOST]; /* kill to the replacement's first item */
-    uint64_t begun_ns[MOST]; /* kill to its worker_init */
+    uint32_t kills, n_first, n_begun, n_forked;
+    uint64_t first_ns[MOST];  /* kill to the replacement's first item */
+    uint64_t begun_ns[MOST];  /* kill to its worker_init */
+    uint64_t forked_ns[MOST]; /* a bare fork to where its child runs */
     uint64_t sink;
 } chaos;
 
@@ -121,6 +123,17 @@ static int chaos_collate(void *user, dlp_collate *c) {
 
 /* ---- the killer: a process of its own ---- */
 
+/* What nobody can be faster than who forks a replacement. */
+static void bare_fork(void) {
+    uint64_t from = test_now_ns();
+    pid_t pid = fork();
+    if (pid == 0) {
+        note(shared_->forked_ns, &shared_->n_forked, test_now_ns() - from);
+        _exit(0);
+    }
+    if (pid > 0) waitpid(pid, NULL, 0);
+}
+
 _Noreturn static void killer(double per_second) {
     chaos *c = shared_;
     uint64_t random = test_now_ns();
@@ -137,6 +150,7 @@ _Noreturn static void killer(double per_second) {
         pid = __atomic_exchange_n(&c->pid[at], 0, __ATOMIC_SEQ_CST);
         __atomic_store_n(&c->killed_ns[at], test_now_ns(), __ATOMIC_RELAXED);
         if (pid > 0 && kill(pid, SIGKILL) == 0) __atomic_add_fetch(&c->kills, 1, __ATOMIC_RELAXED);
+        bare_fork();
     }
     _exit(0);
 }
@@ -262,6 +276,7 @@ static void say(const wiring *w, tally *t, dlp_pipe *p) {
                (double)t->rows[0] * 1e9 / (double)t->ns[0], t->n);
     say_ms("kills_first_item", w->name, shared_->first_ns, shared_->n_first);
     say_ms("kills_worker_back", w->name, shared_->begun_ns, shared_->n_begun);
+    say_ms("kills_bare_fork", w->name, shared_->forked_ns, shared_->n_forked);
 }
 
 /* The killer, too, may get no core for a while: 20 s are too long. */

@@ -332,7 +332,7 @@ static void arrays__npy_that_is_none__is_refused(void) {
     strcat(long_shape, ")}");
     npy_refused("{" D F S "}", 23, DLP_ERR_CORRUPT, "the file has");
     npy_refused("{" D F S "}", 25, DLP_ERR_CORRUPT, "the file has");
-    npy_refused("{" D F S "} x", 24, DLP_ERR_CORRUPT, "something behind its end");
+    npy_refused("{" D F S "} x", 24, DLP_ERR_CORRUPT, "something after its end");
     npy_refused("{" D F S, 24, DLP_ERR_CORRUPT, "no end of it");
     npy_refused("{" D F S " 1}", 24, DLP_ERR_CORRUPT, "no end of it");
     npy_refused("", 24, DLP_ERR_CORRUPT, "no dictionary");

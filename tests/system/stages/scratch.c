@@ -110,7 +110,9 @@ static int read_item(void *user, dlp_item *it) {
         return dlp_fail(it->call, 5, "no read");
     for (uint32_t i = 0; i < n; i++) raw[i] = raw_byte(it->index, i);
     memcpy(it->data[3], &n, sizeof n);
-    it->length[2] = job->long_one && it->index == 77 ? RAW + 1 : n;
+    it->length[2] = n;
+    if (it->index == 77 && (job->long_one == 1 || it->attempt < (uint32_t)job->long_one / 2))
+        it->length[2] = RAW + 1; /* 2: once */
     return 0;
 }
 
@@ -407,6 +409,20 @@ static void scratch__too_long__error_names_field(void) {
     }
 }
 
+static void scratch__too_long_once__tried_again(void) {
+    result want = expected(ordinary(0, 0)), got;
+    for (int k = 0; k < 6; k++) {
+        one o = ordinary(k % 3, 1);
+        o.long_one = 2;
+        o.retries = 1;
+        o.cells = k < 3 ? 0 : 2; /* in runs, or in groups of one */
+        o.back_off = k % 2;
+        o.fetcher = k == 5 ? DLP_FETCH_THREADS : 0;
+        got = go(&o);
+        same(&got, &want, "too long once");
+    }
+}
+
 static void scratch__resumed__goes_on_exactly(void) {
     one o = ordinary(3, 2);
     result first, rest, want = expected(o);
@@ -619,6 +635,7 @@ int main(int argc, char **argv) {
         scratch__stage_behind_sends_back__read_again();
         scratch__cache_behind__read_and_decoded_once(false);
         scratch__too_long__error_names_field();
+        scratch__too_long_once__tried_again();
         scratch__resumed__goes_on_exactly();
         scratch__plan__cells_to_the_byte();
         scratch__monitored__cells_in_use();
