@@ -2780,7 +2780,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
    filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Stages of items behind it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
+   skips. Stages of items after it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
    cells are those of >>found, each dataset index being a part of up to max_out items:
    dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
    pass. */
@@ -25992,7 +25992,7 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
         break;
     }
     dlpi_npy_space(n);
-    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something behind its end");
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something after its end");
     if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
     if (fortran && h->ndim > 1)
         return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");
@@ -26347,7 +26347,7 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
     if (madvise((void *)(uintptr_t)(m->bytes + from), (size_t)(at + n - from), POPULATE_READ) == 0)
         return 0;
     if (errno == EFAULT)
-        return dlp_fail(call, EIO, "%s: cannot be read, behind byte %" PRIu64,
+        return dlp_fail(call, EIO, "%s: cannot be read, after byte %" PRIu64,
                         dlpi_path_end(m->path), at);
     dlpi_mapped_will_need(m, at, n);
     return 0;
@@ -26946,7 +26946,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 /* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
    for again, nor near an end or damage; these the callback has ---- */
 
-/* A field of n items of a lane, into rows one behind the other. */
+/* A field of n items of a lane, into rows one after the other. */
 static void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record, uint64_t bytes,
                                  uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
