@@ -178,7 +178,7 @@ static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
 static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
     if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
-    if (k->none) k->passed |= !t->untouched;
+    if (k->none) k->passed |= dlpi_freed(w->p, w->st, t);
     if (k->group != 0 || k->none) return k->group != 0;
     k->group = dlpi_scratch_grab(w);
     if (k->group == 0 && !k->lacks) {
@@ -186,7 +186,7 @@ static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
         k->group = dlpi_scratch_grab(w);
     }
     k->none = k->group == 0;
-    k->passed |= k->none && !t->untouched;
+    k->passed |= k->none && dlpi_freed(w->p, w->st, t);
     return k->group != 0;
 }
 

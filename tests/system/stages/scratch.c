@@ -75,8 +75,8 @@ typedef struct one {
     uint32_t cells, batch;
     int read_fails, decode_fails, retries, on_error, back_off; /* every so many items */
     int maps, collate,
-        long_one; /* maps 1: another map behind, which fails once for each 17th item */
-    int slow_us, cached;
+        long_one;              /* maps 1: another map behind, which fails once for each 17th item */
+    int slow_us, cached, last; /* DLP_LAST_* */
     uint64_t stop_after;
     const dlp_state *resume;
 } one;
@@ -182,6 +182,7 @@ static one ordinary(int fetchers, int decoders) {
     o.fetchers = fetchers;
     o.decoders = decoders;
     o.batch = 14;
+    o.last = DLP_LAST_PARTIAL;
     return o;
 }
 
@@ -202,7 +203,7 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
     dlp_scratch_desc scratch = {raw_fields, 2, o->cells};
     dlp_map_desc decode = {.item = decode_item}, later = {.item = later_item};
-    dlp_batch_desc batch = {.batch_size = o->batch, .last = DLP_LAST_PARTIAL};
+    dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
     int rc;
     job = o;
     parent = getpid();
@@ -343,6 +344,26 @@ static void scratch__errors_of_either__by_policy(void) {
                   got.err.position / o.batch == want.err.position / o.batch &&
                   strcmp(got.err.message, o.read_fails ? "no read" : "no decode") == 0);
     }
+}
+
+/* No row of a padded batch has gone back: a worker that lacks a cell keeps its hints for the next
+   look, and does not go over all rows of all batches each time. */
+static void scratch__padded_batch__looked_through_once(void) {
+    one o = ordinary(0, 0);
+    dlpi_unit first, second;
+    dlpi_worker *w;
+    dlp_error e;
+    dlp_pipe *p;
+    o.cells = 1;
+    o.batch = ITEMS + 1;
+    o.last = DLP_LAST_PAD;
+    if (start(&o, &p, &e) != DLP_OK) return;
+    w = &p->workers[p->work[0]->first_worker];
+    CHECK(dlpi_find(w, &first) && !first.untouched); /* with the only cell */
+    CHECK(!dlpi_find(w, &second));
+    CHECK(w->rescan_seen == dlpi_claim_rescans(&w->waiters->rescan));
+    now = NULL;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 static void scratch__stage_behind_sends_back__read_again(void) {
@@ -610,6 +631,7 @@ int main(int argc, char **argv) {
         scratch__any_workers_and_cells__same_order_and_bytes();
         scratch__many_in_flight__same();
         scratch__errors_of_either__by_policy();
+        scratch__padded_batch__looked_through_once();
         scratch__stage_behind_sends_back__read_again();
         scratch__cache_behind__read_and_decoded_once(false);
         scratch__too_long__error_names_field();
