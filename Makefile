@@ -37,7 +37,7 @@ EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
 # programs load no devices; musl has no makecontext; OpenSSL is there for neither.
 FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/model_links \
-                     musl/model_scratch musl/crash_steps \
+                     musl/model_scratch musl/model_rules musl/model_subscribers musl/crash_steps \
                      musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
                      aarch64/pipe_awake aarch64/s3_tls \
@@ -338,7 +338,9 @@ SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers
                                     s3_http fuzz_s3 tuning predict pictures dlpack names \
                                     device_cuda pipe_plan pipe_badinput folder arrays guard \
                                     $(filter shm_%,$(UNITS))) \
-                                %/model %/model_slots %/model_links %/model_scratch %/crash_steps \
+                                %/model %/model_slots %/model_links %/model_scratch %/model_rules \
+                                %/model_subscribers \
+                                %/crash_steps \
                                 %/pipe_awake \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))

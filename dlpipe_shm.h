@@ -2411,6 +2411,11 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
+static void dlpi_subscriber_leave(dlp_subscriber *c) {
+    dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+    dlpi_wake_scheduler(c->ctl);
+}
+
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
                                  dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -3148,12 +3153,14 @@ static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_
     uint64_t now, until = UINT64_MAX;
     int rounds = timeout_ms == 0 ? 0 : c->wait.spin_rounds + c->wait.yield_rounds;
     int rc = DLP_EMPTY;
+    if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     for (int i = 0; rc == DLP_EMPTY && i < rounds; i++) {
-        dlpi_wait_moment(i >= c->wait.spin_rounds);
+        bool yields = i >= c->wait.spin_rounds; /* others may keep the core for long */
+        dlpi_wait_moment(yields);
         rc = dlpi_subscriber_try(c, out);
+        if (yields && until != UINT64_MAX && dlpi_now_ns() >= until) break;
     }
     if (rc != DLP_EMPTY) return rc;
-    if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
         if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
             rc = dlpi_subscriber_try(c, out);
@@ -3204,10 +3211,7 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
-    if (c->mine != NULL && *c->alive != 0) {
-        dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
-        dlpi_wake_scheduler(c->ctl);
-    }
+    if (c->mine != NULL && *c->alive != 0) dlpi_subscriber_leave(c);
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
     if (c->alive != NULL) munmap(c->alive, 4096);

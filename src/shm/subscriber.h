@@ -521,6 +521,11 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
+static void dlpi_subscriber_leave(dlp_subscriber *c) {
+    dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+    dlpi_wake_scheduler(c->ctl);
+}
+
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
                                  dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;

@@ -115,7 +115,8 @@ static const char *const model_kinds[] = {"load",
                                           "store stays behind"};
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
-enum { M_ALIKE = 16 }; /* of a store that waited: see model_reduce.h */
+/* Of a store that waited: it releases what its thread knew when it was begun (model_reduce.h). */
+enum { M_WAITED = 16, M_ALIKE = 32 };
 /* What a mutant does to an access: made relaxed; no longer seq_cst, but acquire or release; moved
    behind the next write of its thread. */
 enum { M_AS_IS, M_RELAXED, M_NOT_SEQ, M_LATE };
@@ -191,7 +192,7 @@ typedef struct model_op {
     model_kind kind;
     int order, atom, site;
     uint64_t value, expected;
-    model_view view; /* of a store: what it releases */
+    model_view view; /* of a store that waited: what it releases */
 } model_op;
 
 typedef struct model_thread {
@@ -555,6 +556,7 @@ static uint64_t model_access(model_op op) {
     op.view = t->view; /* what was shown just now is in it */
     if (op.kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
         t->waiting = op;
+        t->waiting.order |= M_WAITED;
         t->history = model_mix(t->history, 1);
         t->fresh = (uint8_t)model.reduce;
         t->touched = 0;
@@ -704,7 +706,8 @@ static long model_syscall(long number, ...) {
     ((cond) ? (void)0 : model_fail("line %d of the scenario: %s", __LINE__, #cond))
 
 /* Take down private state: all that the thread still uses, beside constants. */
-static uint64_t model_digest(const void *private_state, size_t n, uint64_t more) {
+__attribute__((unused)) static uint64_t model_digest(const void *private_state, size_t n,
+                                                     uint64_t more) {
     return model_hash(more + 1, private_state, n);
 }
 
@@ -720,7 +723,9 @@ __attribute__((unused)) static uint32_t model_bit(const void *at) {
 }
 
 /* Go round again, once there is something that this thread has not seen at one of the places; it
-   then sees the newest there (as it would in the end; but it acquires nothing by that). */
+   then sees the newest there (as it would in the end; but it acquires nothing by that). Once for
+   each such thing, also where it does not look at that place then: else who goes round for ever
+   would be no deadlock. */
 __attribute__((unused)) static void model_poll(uint64_t digest, uint32_t places) {
     model_here(digest);
     model_system(M_POLL, NULL, places, 0);
@@ -739,7 +744,7 @@ static void model_list_atom(const char *name, void *at, size_t size, uint64_t mo
     model.atoms++;
 }
 
-static void model_list_slot(void *at, size_t size) {
+__attribute__((unused)) static void model_list_slot(void *at, size_t size) {
     if (model.slots == M_SLOTS) abort();
     model.slot[model.slots].at = (unsigned char *)at;
     model.slot[model.slots++].size = size;
@@ -783,7 +788,8 @@ static void model_do_store(model_thread *t, const model_op *op) {
     static const model_view nothing;
     if (t->view.at[op->atom] != world.newest.at[op->atom] && !model.atom[op->atom].many)
         model_fail("%s is stored by two at once", model.atom[op->atom].name);
-    model_append(op->atom, op->value, op->order & M_REL ? &op->view : &nothing);
+    const model_view *knows = op->order & M_WAITED ? &op->view : &t->view;
+    model_append(op->atom, op->value, op->order & M_REL ? knows : &nothing);
     t->view.at[op->atom] = world.newest.at[op->atom];
     if (op->order & M_SC) world.seq.at[op->atom] = world.newest.at[op->atom];
     t->result = 0;
@@ -810,7 +816,8 @@ static void model_do_barrier(model_thread *t) {
 
 static void model_get_up(model_thread *t) {
     t->asleep = 0;
-    t->waited = model.reduce ? 2 : 0; /* its death is another one now */
+    /* its death is another one now */
+    t->waited = !model.reduce ? 0 : model_broken == 2 || model_broken == 4 ? 1 : 2;
     t->op.kind = M_HERE;
 }
 
@@ -844,7 +851,7 @@ static void model_do_move(model_move *move) {
         t->fresh = 0;
         return;
     }
-    t->waited = 0;
+    if (model_broken != 4) t->waited = 0;
     if (move->how != M_FLUSH)
         t->left = op->kind != M_LOAD; /* a death between two loads is one before the first */
     if (move->how == M_KILL) {
@@ -893,7 +900,7 @@ static void model_do_move(model_move *move) {
     case M_WAKE: model_do_wake(op); break;
     case M_POLL:
         for (int i = 0; i < model.atoms; i++)
-            if (op->value >> i & 1) t->view.at[i] = world.newest.at[i];
+            if (op->value >> i & 1) t->view.at[i] = t->read[i] = world.newest.at[i];
         break;
     case M_END: t->ended = 1; break;
     default: break;
@@ -979,7 +986,8 @@ static int model_decisions(model_move *to) {
     for (int i = 0; i < M_THREADS; i++) {
         const model_thread *t = &world.thread[i];
         if (!t->fresh || t->ended || t->waiting.kind != M_STORE) continue;
-        return model_push_move(to, model_push_move(to, 0, i, M_FLUSH, 0), i, M_POSTPONE, 0);
+        int n = model_push_move(to, 0, i, M_FLUSH, 0);
+        return model_broken == 5 ? n : model_push_move(to, n, i, M_POSTPONE, 0);
     }
     return 0;
 }
@@ -1029,7 +1037,8 @@ _Static_assert(M_PLACES % 16 == 0, "views are hashed 16 places at once");
 
 static struct {
     model_view oldest; /* of slots: the newest */
-    model_view store;  /* all ones where who does not know the newest may not store */
+    model_view store;  /* all ones where who does not know the newest may not store, and may know
+                          less than the oldest (which is so of threads with find_shared alone) */
     model_view atom;   /* all ones, of slots 0 */
 } model_mask;
 
@@ -1038,7 +1047,7 @@ static void model_mask_views(void) {
         int atom = i < M_ATOMS;
         model_mask.atom.at[i] = atom ? 255 : 0;
         model_mask.oldest.at[i] = atom ? world.oldest[i] : world.newest.at[i];
-        model_mask.store.at[i] = (uint8_t)(atom && !model.atom[i].many ? 128 : 0);
+        model_mask.store.at[i] = model.find_shared && atom && !model.atom[i].many ? 128 : 0;
     }
 }
 
@@ -1068,6 +1077,7 @@ static uint64_t model_newest(int atom) {
 /* What a thread may do beside its next step. */
 static uint64_t model_flags(const model_thread *t, int i) {
     uint64_t flags = (uint64_t)model_is_alike(t);
+    if (t->op.kind == M_POLL) flags |= (uint64_t)model_unseen(t) << 6;
     if (t->waiting.kind == M_STORE) flags |= (uint64_t)t->fresh << 1 | (uint64_t)t->touched << 2;
     if (model.scenario->mortal == i + 1) flags |= (uint64_t)t->left << 3 | (uint64_t)t->waited << 4;
     return flags;
@@ -1087,12 +1097,14 @@ static uint64_t model_state(void) {
         h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 |
                              (uint64_t)t->op.site);
         h = model_hash_view(h, &t->view);
+        if (t->op.order & M_WAITED) h = model_hash_view(h, &t->op.view);
         h = model_mix(h, t->waiting.kind);
         if (t->waiting.kind == M_STORE) {
             h = model_mix(model_mix(h, t->waiting.value), (uint64_t)t->waiting.atom);
             h = model_hash_view(h, &t->waiting.view);
         }
         h = model_mix(h, t->late.kind == M_END ? 0 : 1 + (uint64_t)t->late.atom);
+        if (t->late.kind != M_END) h = model_mix(h, t->late.value);
     }
     for (int a = 0; a < model.atoms; a++)
         for (int n = world.oldest[a]; n <= world.newest.at[a]; n++) {
@@ -1376,7 +1388,7 @@ static int model_enter(model_level *l, uint64_t state) {
 /* Others need not be let in before the step of the thread that goes on. */
 static int model_is_needless(model_level *l) {
     if (!model.reduce || !l->own || l->next != l->own || l->next == l->moves) return 0;
-    if (model_dependent(&l->own_used, &l->rest)) return 0;
+    if (model_dependent(&l->own_used, &l->rest) && model_broken != 1) return 0;
     model_add_uses(&l->sum.of[l->runs], &l->rest);
     return 1;
 }

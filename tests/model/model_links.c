@@ -1,6 +1,8 @@
-/* Credits, offers and cells of inputs: in every interleaving of small cases, with every value that
-   a load's order permits (model.h tells how), on the header's own code. Threads begin in a state
-   that is placed by hand, and each scenario has two or three.
+/* Credits, offers, cells of inputs, and pushed items of which a full lane keeps the newest: in
+   every interleaving of small cases, with every value that a load's order permits (model.h tells
+   how), on the header's own code. Threads begin in a state that is placed by hand; each one has
+   two or three. In lanes an item and its mark are written before the tail, and read, or left out,
+   before the head: each of these stores made relaxed is noticed.
 
    Checked: what is read is there, whole, and of whom it should be; a cell is not written while
    somebody may read or write it; nothing comes twice or is lost; nobody waits for ever for what
@@ -37,6 +39,8 @@ typedef struct shape {
     int cheap;      /* inputs take less than to wake somebody */
     uint32_t run;   /* inputs: so many of each cell; 0: 1 */
     int offered;    /* inputs: all are open when the threads begin */
+    uint64_t keep;  /* newest: items of a full lane that are not left out; cells: its capacity */
+    uint32_t ends;  /* newest: ends of streams in a lane, each after n items; 0: 1 */
 } shape;
 
 static shape is;
@@ -62,6 +66,14 @@ static struct {
     struct {
         uint32_t input_at, input_untold;
     } own[2];
+    /* newest: capacity 4 at most */
+    _Alignas(128) unsigned char queue[4096];
+    dlpi_push_head head;
+    dlpi_push_line line[2];
+    dlp_push push;
+    dlp_pusher pusher[3];
+    dlp_spsc_rx lanes[2];
+    uint64_t counts[4], item;
     /* notes */
     uint64_t taken[2], loads[16], deaths;
 } w;
@@ -488,6 +500,148 @@ static void inputs_end(void) {
     }
 }
 
+/* ---- the newest items of lanes that are full ---- */
+
+enum { ITEM = 16 }; /* bytes: a mark, and the item */
+
+static int producers(void) {
+    int n = 0;
+    for (int i = 0; i < M_THREADS; i++) n += model.scenario->body[i] != NULL;
+    return n - 1 - (model.scenario->mortal != 0);
+}
+
+static uint32_t ends(void) { return is.ends ? is.ends : 1; }
+
+static uint64_t item_of(uint32_t lane, uint64_t number) { return 1000 * (lane + 1) + number; }
+
+static dlp_spsc *newest_lane(uint32_t i) {
+    const dlp_mpsc *b = (const dlp_mpsc *)(void *)w.queue;
+    return (dlp_spsc *)(void *)(w.queue + b->lanes_offset + i * b->lane_bytes);
+}
+
+static void newest_pusher(dlp_pusher *u, uint32_t lane) {
+    memset(u, 0, sizeof *u);
+    MODEL_CHECK(dlp_mpsc_attach_tx(&u->tx, w.queue, sizeof w.queue, (int)lane) == (int)lane);
+    u->head = &w.head;
+    u->line = &w.line[lane];
+    u->at = w.push.at;
+    u->number = lane + 1;
+    u->full = DLP_PUSH_NEWEST;
+    u->lanes = (uint32_t)producers();
+}
+
+static void newest_list_lane(uint32_t i) {
+    dlp_spsc *lane = newest_lane(i);
+    model_list_atom(i ? "tail 1" : "tail", &lane->tail, 8, cells());
+    model_list_atom(i ? "head 1" : "head", &lane->head, 8, cells());
+    for (uint32_t k = 0; k < 2 * cells(); k++)
+        model_list_slot((unsigned char *)lane + lane->slots_offset + k * 8, 8);
+}
+
+static void newest_setup(void) {
+    const uint32_t n = (uint32_t)producers();
+    dlp_push *s = &w.push;
+    s->head = &w.head;
+    s->was.full = DLP_PUSH_NEWEST;
+    s->was.max_producers = n;
+    s->at.n = 1;
+    s->at.offset[0] = s->at.bytes[0] = 8;
+    s->at.record = ITEM;
+    s->capacity = cells();
+    s->keep = is.keep;
+    s->writers = n * ends();
+    s->lanes = w.lanes;
+    s->items = w.counts;
+    s->left = w.counts + 2;
+    w.head.pid = (int32_t)getpid();
+    MODEL_CHECK(dlp_mpsc_init(w.queue, sizeof w.queue, ITEM, cells(), n, 0) == DLP_OK);
+    MODEL_CHECK(dlp_mpsc_attach_rx(&s->rx, w.lanes, 2, w.queue, sizeof w.queue) == DLP_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        newest_pusher(&w.pusher[i], i);
+        newest_list_lane(i);
+    }
+}
+
+static uint64_t newest_knows(const dlp_pusher *u) {
+    return model_digest(&u->tx.lane, sizeof u->tx.lane, u->number);
+}
+
+/* How far it is follows from the lane: n items and an end, `ends` times. */
+static void newest_push(dlp_pusher *u) {
+    const uint64_t each = is.n + 1;
+    for (uint64_t at; (at = u->tx.lane.tail) < each * ends();) {
+        void *item;
+        int rc;
+        u->ended = false; /* else it is another producer in this lane */
+        if (at % each == is.n) {
+            rc = dlp_pusher_end(u, DLP_NOWAIT);
+        } else if ((rc = dlp_pusher_begin(u, &item, DLP_NOWAIT)) == DLP_OK) {
+            write_cell((uint64_t *)item, item_of(u->number - 1, at - at / each));
+            rc = dlp_pusher_commit(u);
+        }
+        MODEL_CHECK(rc == DLP_OK || rc == DLP_FULL);
+        if (rc == DLP_OK)
+            model_here(newest_knows(u));
+        else
+            model_poll(newest_knows(u), model_bit(&u->tx.lane.lane->head));
+    }
+}
+static void newest_producer_0(void) { newest_push(&w.pusher[0]); }
+static void newest_producer_1(void) { newest_push(&w.pusher[1]); }
+static void newest_successor(void) { /* of producer 0: what was begun was not pushed */
+    newest_pusher(&w.pusher[2], 0);
+    model_here(newest_knows(&w.pusher[2]));
+    newest_push(&w.pusher[2]);
+}
+
+/* All that was taken or left out, each once, in order. */
+static void newest_took(uint32_t lane, uint64_t item) {
+    MODEL_CHECK(item == item_of(lane, w.taken[lane] + w.counts[2 + lane]));
+    w.taken[lane]++;
+}
+
+static uint64_t newest_reader_knows(void) {
+    uint64_t h = model_digest(&w.push.rx, sizeof w.push.rx, w.push.n_ended);
+    h = model_digest(w.lanes, sizeof w.lanes, h);
+    return model_digest(w.taken, sizeof w.taken, model_digest(w.counts, sizeof w.counts, h));
+}
+
+static void newest_reader(void) {
+    dlp_push *s = &w.push;
+    for (;;) {
+        const uint8_t *at = NULL;
+        uint32_t lane = 0, tails = model_bit(&newest_lane(0)->tail);
+        uint64_t mark;
+        int64_t n = dlpi_push_peek(s, 1, &at, &lane);
+        MODEL_CHECK(n >= 0);
+        if (n == 0) {
+            if (producers() > 1) tails |= model_bit(&newest_lane(1)->tail);
+            model_poll(newest_reader_knows(), tails);
+            continue;
+        }
+        model_copy(&mark, at, 8);
+        MODEL_CHECK(mark == DLPI_PUSH_END || mark == DLPI_PUSH_ITEM);
+        if (mark == DLPI_PUSH_ITEM) {
+            dlp_item it = {.data = (void *[]){&w.item}};
+            dlpi_push_copy(s, &it, at);
+            newest_took(lane, w.item);
+        }
+        dlp_mpsc_release(&s->rx, 1);
+        if (mark == DLPI_PUSH_END && dlpi_push_ended(s)) return;
+        model_here(newest_reader_knows());
+    }
+}
+
+static void newest_end(void) {
+    for (uint32_t i = 0; i < (uint32_t)producers(); i++) {
+        const uint64_t items = is.n * ends();
+        MODEL_CHECK(w.taken[i] + w.counts[2 + i] == items);
+        MODEL_CHECK(w.taken[i] >= (items < is.keep ? items : is.keep));
+        MODEL_CHECK(newest_lane(i)->tail == items + ends());
+    }
+    MODEL_CHECK(w.push.n_ended == w.push.writers);
+}
+
 /* ---- scenarios ---- */
 
 #define SHAPE(...) (&(const shape){__VA_ARGS__})
@@ -555,6 +709,19 @@ static const trial trials[] = {
          .n = 2, .cells = 1),
     DIES("inputs__worker_dies_beside_another__loaded_again", 1, inputs, worker_0, recovery, reader,
          inputs_worker_1, .n = 1, .cells = 1, .offered = 1),
+    TWO("newest__full__skips_to_the_last", 0, newest, producer_0, reader, .n = 4, .keep = 1),
+    TWO("newest__full_of_four__skips_to_the_last_two", 0, newest, producer_0, reader, .n = 6,
+        .cells = 4, .keep = 2),
+    TWO("newest__two_streams_in_turn__end_is_not_skipped", 0, newest, producer_0, reader, .n = 2,
+        .keep = 1, .ends = 2),
+    TWO("newest__end_in_a_full_lane__items_before_it_are_skipped", 1, newest, producer_0, reader,
+        .n = 3, .cells = 4, .keep = 1, .ends = 2),
+    DIES("newest__producer_dies__nothing_half_is_read", 0, newest, producer_0, successor, reader,
+         NULL, .n = 4, .keep = 1),
+    THREE("newest__two_producers__each_its_own", 1, newest, producer_0, producer_1, reader, .n = 2,
+          .keep = 1),
+    DIES("newest__one_of_two_producers_dies__other_goes_on", 2, newest, producer_0, successor,
+         reader, newest_producer_1, .n = 2, .keep = 1),
     DIES("inputs__one_dies_of_two__cell_goes_round", 2, inputs, worker_0, recovery, scheduler,
          inputs_worker_1, .n = 2, .cells = 1, .closes = 1),
 };
@@ -586,6 +753,10 @@ static const needless_mutant needless[] = {
      "a count of wakes was acquired before it (B1); what is open dlpi_claim_owner acquires"},
     {"dlpi_claim_take", "CAS_SEQ", "state", M_RELAXED, "dlpi_claim_owner has acquired the ticket"},
     {"dlpi_claim_taken", "AND_SEQ", "bits", M_RELAXED, "before LOADED, which releases it"},
+    {"dlpi_spsc_publish_tx", "STORE_REL", "tail", M_LATE, "only comes later"},
+    {"dlp_spsc_publish", "STORE_REL", "head", M_LATE, "only comes later"},
+    {"dlpi_spsc_check", "LOAD_ACQ", "tail", M_RELAXED,
+     "the death of who stored it has brought it, and what was pushed the successor does not read"},
 };
 
 static int try_one(const trial *t, int loud) {
@@ -595,7 +766,8 @@ static int try_one(const trial *t, int loud) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const of[] = {"dlpi_credit", "dlpi_offer", "dlpi_claim", NULL};
+    static const char *const of[] = {"dlpi_credit", "dlpi_offer", "dlpi_claim", "dlpi_push",
+                                     "dlp_push",    "dlpi_spsc",  "dlp_spsc",   NULL};
     static const trial_list all = {
         "model_links", trials, TRIALS, try_one, of, needless, sizeof needless / sizeof *needless};
     model.memory = (unsigned char *)&w;

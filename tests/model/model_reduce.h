@@ -28,9 +28,21 @@
    could as well be earlier, up to the last such step. (A's own steps do not see it: those that use
    the place, release or call the system have it made visible first.) So it is decided when it is
    begun and after each such step. If A comes to where it must be visible, and none has used the
-   place, the run is the one in which it was visible at once, and ends here. */
+   place, the run is the one in which it was visible at once, and ends here.
+
+   That they leave out nothing: model_rules.c has a scene for each, and model.c and model_slots.c
+   compare the final states of theirs with those of all orders. That these would tell: with
+   model_broken (-DMODEL_BROKEN=N) a rule leaves out more than it may. */
 #ifndef MODEL_REDUCE_H
 #define MODEL_REDUCE_H
+
+#ifndef MODEL_BROKEN
+#define MODEL_BROKEN 0
+#endif
+/* 1: others are never let in before who can go on; 2: who was woken does not die before its next
+   step; 3: whether a store that waits becomes visible is decided once; 4: nobody dies once others
+   have made a step; 5: no store waits. */
+static int model_broken = MODEL_BROKEN;
 
 /* Places that are used: bits of atoms; above them what a scenario's checks use beside. */
 typedef struct model_uses {
@@ -100,14 +112,16 @@ static void model_begin_step(int thread, int how) {
 static void model_end_step(int thread, int is_free) {
     if (model.scenario->mortal && !is_free) {
         model_thread *t = &world.thread[model.scenario->mortal - 1];
-        t->waited = t->waited != 2 && model.scenario->mortal - 1 != thread;
+        int others = model.scenario->mortal - 1 != thread || (model_broken == 4 && t->waited);
+        t->waited = t->waited != 2 && others;
     }
     for (int i = 0; model_used_atom >= 0 && i < M_THREADS; i++) {
         model_thread *t = &world.thread[i];
         if (i == thread || !t->started || t->ended) continue;
         if (t->waiting.kind == M_STORE) {
-            if (model_used_atom == M_ATOMS || model_used_atom == t->waiting.atom)
-                t->fresh = t->touched = 1;
+            if (model_used_atom != M_ATOMS && model_used_atom != t->waiting.atom) continue;
+            t->touched = 1;
+            t->fresh = model_broken != 3;
         } else if (t->op.order & M_ALIKE &&
                    (model_used_atom == M_ATOMS || model_used_atom == t->op.atom)) {
             t->op.order &= ~M_ALIKE;
