@@ -1202,6 +1202,64 @@ static void errors__sampler_and_worker_init_fail__told(void) {
     }
 }
 
+/* ---- what is asked of each plain row ---- */
+
+static uint64_t dirty_;
+
+static int fetch_plain(void *user, dlp_item *it) {
+    uint64_t was;
+    memcpy(&was, it->data[0], sizeof was);
+    dirty_ += was != 0;
+    memset(it->data[0], 0xff, sizeof was);
+    if (it->index == *(uint64_t *)user) it->length[0] = 3;
+    return 0;
+}
+
+/* Says so of the 121st row alone; 300 is no item. */
+static uint64_t index_beyond(void *user, uint64_t epoch, uint64_t position) {
+    (void)user;
+    (void)epoch;
+    return position == 120 ? 300 : position;
+}
+
+static int run_plain(bool beyond, uint64_t with_length, uint64_t *rows, dlp_error *e) {
+    static const dlp_field field = {.name = "words", .dtype = DLP_U64};
+    dlp_loader_desc d;
+    dlp_pipe *p;
+    dlp_batch *b;
+    int rc;
+    memset(&d, 0, sizeof d);
+    d.dataset = (dlp_dataset){.n_items = 300,
+                              .fields = &field,
+                              .n_fields = 1,
+                              .fetch = fetch_plain,
+                              .user = &with_length};
+    d.batch.batch_size = 50;
+    if (beyond) {
+        d.sampler.order = DLP_ORDER_FUNCTION;
+        d.sampler.function = index_beyond;
+    }
+    *rows = dirty_ = 0;
+    CHECK(dlp_loader_open(&p, &d, e) == DLP_OK);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        *rows += b->count;
+        dlp_pipe_release(p, b);
+    }
+    *e = *dlp_pipe_error(p);
+    dlp_pipe_close(p);
+    return rc;
+}
+
+static void errors__plain_row__zeroed_fixed_and_an_item(void) {
+    dlp_error e;
+    uint64_t rows;
+    CHECK(run_plain(false, UINT64_MAX, &rows, &e) == DLP_END && rows == 300 && dirty_ == 0);
+    CHECK(run_plain(false, 120, &rows, &e) == DLP_ERR_LENGTH && dirty_ == 0);
+    CHECK(e.index == 120 && strcmp(e.field, "words") == 0);
+    CHECK(run_plain(true, 300, &rows, &e) == DLP_ERR_CALLBACK && rows == 100);
+    CHECK(strstr(e.message, "index 300") != NULL);
+}
+
 int main(int argc, char **argv) {
     held__release_forgotten__told();
     skips__why__told();
@@ -1209,6 +1267,7 @@ int main(int argc, char **argv) {
     error_format__each_part__in_its_place();
     pipe_error__nothing_wrong__as_documented();
     errors__callback_returns_any_number__a_failure_that_names_it();
+    errors__plain_row__zeroed_fixed_and_an_item();
     errors__words_of_another_item__not_told();
     errors__callback_changes_its_item__nothing_else_is_spoiled();
     cache__fetch_changes_the_index__right_item_is_kept();
