@@ -2199,7 +2199,8 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
    batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
    these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
    the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
-   waits. Nothing is zeroed: what fetch did not write is of an item before.
+   waits. Nothing is zeroed: what fetch did not write is of an item before. Other datasets may be
+   zipped after the map (dlp_pipe_add_join).
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else
@@ -2302,8 +2303,7 @@ typedef struct dlp_join_desc {
    too. Not with
      streams, pushed items   nobody says which of another dataset's items goes with one: push both
      views into chunks       rows are not written one by one: put the fields into the chunks
-     scratch fields          they lie behind the fields of one dataset, whose place a join would
-                             move: read and decode in one fetch
+     scratch (a mix alone)   its fields are the first dataset's: zip after the map that reads them
      expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
      parts without counts    others in the callback that reads the input
      parts (a mix alone)     their order is that of one manifest: put all parts into it */
@@ -13953,10 +13953,10 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "batches that are views into chunks have no rows to fill: take items "
                               "instead of chunks, or put the fields into the chunks");
-    if (p->holder != NULL)
+    if (p->holder != NULL && dlpi_join_mixes(st))
         return dlpi_bad_graph(p, st->name,
-                              "scratch fields lie behind those of one dataset: read and decode in "
-                              "one fetch, or take a field of the batch");
+                              "scratch fields are read by the first dataset's fetch alone: mix the "
+                              "items before it, or read and decode in one callback");
     if (p->source->no_state_at)
         return dlpi_bad_graph(p, st->name,
                               "how many items each input makes is found as it is loaded, so they "
@@ -14765,23 +14765,29 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
+/* The first of these fields is this of the worker's item: they follow those that its stage works
+   on. A field of a dataset joined later has the same number; neither stage sees that one. */
+static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
+    return w->st->scope.field + w->st->scope.n_fields;
+}
+
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const dlpi_scratch *k = dlpi_scratch_of(p);
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
-        w->data[p->items.n + f] = at + k->f[f].offset;
-        w->length[p->items.n + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
+        w->data[first + f] = at + k->f[f].offset;
+        w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
     }
 }
 
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const dlpi_scratch *k = dlpi_scratch_of(p);
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    const uint32_t first = dlpi_scratch_first(w);
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        uint64_t n = w->length[p->items.n + f];
+        uint64_t n = w->length[first + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
         if (most != 0) lengths[f] = n;
         if (n <= most) continue;
@@ -14898,7 +14904,7 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
-            w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+            w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
             if (i == 0)
                 k->hands[n].turn =
                     (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);

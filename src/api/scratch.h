@@ -9,7 +9,8 @@
    batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
    these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
    the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
-   waits. Nothing is zeroed: what fetch did not write is of an item before.
+   waits. Nothing is zeroed: what fetch did not write is of an item before. Other datasets may be
+   zipped after the map (dlp_pipe_add_join).
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else

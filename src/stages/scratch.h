@@ -234,23 +234,29 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
+/* The first of these fields is this of the worker's item: they follow those that its stage works
+   on. A field of a dataset joined later has the same number; neither stage sees that one. */
+static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
+    return w->st->scope.field + w->st->scope.n_fields;
+}
+
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const dlpi_scratch *k = dlpi_scratch_of(p);
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
-        w->data[p->items.n + f] = at + k->f[f].offset;
-        w->length[p->items.n + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
+        w->data[first + f] = at + k->f[f].offset;
+        w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
     }
 }
 
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    const dlpi_scratch *k = dlpi_scratch_of(p);
+    const dlpi_scratch *k = dlpi_scratch_of(w->p);
+    const uint32_t first = dlpi_scratch_first(w);
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        uint64_t n = w->length[p->items.n + f];
+        uint64_t n = w->length[first + f];
         uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
         if (most != 0) lengths[f] = n;
         if (n <= most) continue;
@@ -367,7 +373,7 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     for (int i = 0; i < 2; i++)
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
-            w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+            w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
             if (i == 0)
                 k->hands[n].turn =
                     (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);

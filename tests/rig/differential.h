@@ -509,7 +509,7 @@ static inline void legal(cfg *c) {
     legal_chunks(c);
     legal_share(c);
     if (c->n_maps == 0 || c->kind == K_CHUNKS) c->scratch = 0;
-    if (c->scratch) c->joined = 0, c->mix_first = 0;
+    if (c->scratch) c->mix_first = 0;
     if (c->scratch) LIVES(w->cache = 0)
     if (c->kind != K_ITEMS || c->collate != C_NONE) c->joined = 0;
     if (c->kind != K_ITEMS || c->mix_first >= c->n_items) c->mix_first = 0;

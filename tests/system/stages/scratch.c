@@ -75,8 +75,8 @@ typedef struct one {
     uint32_t cells, batch;
     int read_fails, decode_fails, retries, on_error, back_off; /* every so many items */
     int maps, collate,
-        long_one;              /* maps 1: another map behind, which fails once for each 17th item */
-    int slow_us, cached, last; /* DLP_LAST_* */
+        long_one; /* maps 1: another map behind, which fails once for each 17th item */
+    int slow_us, cached, joined, last; /* DLP_LAST_* */
     uint64_t stop_after;
     const dlp_state *resume;
 } one;
@@ -186,6 +186,32 @@ static one ordinary(int fetchers, int decoders) {
     return o;
 }
 
+/* Of another dataset, zipped after the map. */
+static const dlp_field joined_field = {"more", DLP_U64, 0, {0}, 0, 0}; /* needs: join */
+static int join_item(void *user, dlp_item *it) {                       /* needs: join */
+    uint64_t more = it->index * 7 + 1;                                 /* needs: join */
+    (void)user;                                                        /* needs: join */
+    CHECK(it->n_fields == 1);                                          /* needs: join */
+    memcpy(it->data[0], &more, sizeof more);                           /* needs: join */
+    return 0;                                                          /* needs: join */
+} /* needs: join */
+static void zip(const one *o, dlp_pipe *p) { /* needs: join */
+    dlp_dataset ds = {                       /* needs: join */
+                      .n_items = ITEMS,
+                      .fields = &joined_field,
+                      .n_fields = 1,
+                      .fetch = join_item};                       /* needs: join */
+    dlp_join_desc join = {.fetch = {.dataset = &ds}};            /* needs: join */
+    join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE; /* needs: join */
+    dlp_pipe_add_join(p, &join);                                 /* needs: join */
+} /* needs: join */
+static bool zipped(const dlp_batch *b) {
+    const uint64_t *more = b->fields[2].data;
+    for (uint32_t r = 0; r < b->count; r++)
+        if (b->valid[r] && more[r] != b->index[r] * 7 + 1) return false;
+    return true;
+}
+
 static void dress(const one *o, dlp_workers_desc *w, int n, int place) {
     w->num_workers = n;
     w->placement = place;
@@ -222,6 +248,7 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_pipe_add_map(*to, &decode);
     if (o->cached) dlp_pipe_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
     if (o->maps) dlp_pipe_add_map(*to, &later);
+    if (o->joined) zip(o, *to); /* needs: join */
     dlp_pipe_add_batch(*to, &batch);
     now = *to;
     rc = dlp_pipe_start(*to);
@@ -247,7 +274,7 @@ static result go(one *o) {
         r.digest = dlp_hash(r.digest, digest_batch(b), 0, 0);
         r.rows += b->count;
         r.valid += b->valid_count;
-        CHECK(b->n_fields == 2);
+        CHECK(b->n_fields == 2 + (uint32_t)o->joined && (!o->joined || zipped(b)));
         dlp_pipe_release(p, b);
         if (++n == o->stop_after) break;
     }
@@ -397,6 +424,27 @@ static void scratch__cache_behind__read_and_decoded_once(bool processes) {
         CHECK(got.own[0] == 0 && calls >= each * ITEMS && calls <= each * ITEMS + 42 + processes);
     }
 }
+
+static void scratch__zipped_after_the_map__same(bool processes) {            /* needs: join */
+    for (int k = 0; k < 12; k++) {                                           /* needs: join */
+        one o = ordinary(k % 4, k % 3);                                      /* needs: join */
+        result want, got;                                                    /* needs: join */
+        o.joined = 1;                                                        /* needs: join */
+        o.cells = (uint32_t)k % 5;                                           /* needs: join */
+        o.maps = k % 5 == 4;                                                 /* needs: join */
+        o.cached = k % 4 == 3 && !o.maps;                                    /* needs: join */
+        o.fetcher = k % 4 == 1 ? DLP_FETCH_THREADS : 0;                      /* needs: join */
+        o.idempotent = k % 2;                                                /* needs: join */
+        want = expected(o);                                                  /* needs: join */
+        if (processes) o.fetchers = o.decoders = 2;                          /* needs: join */
+        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES; /* needs: join */
+        if (processes)
+            *(k % 4 < 2 ? &all->decodes : &all->reads) = 30 + (uint64_t)k;     /* needs: join */
+        got = go(&o);                                                          /* needs: join */
+        same(&got, &want, "zipped");                                           /* needs: join */
+        CHECK(got.rc == DLP_END && got.valid == 2 * ITEMS && got.own[0] == 0); /* needs: join */
+    }                                                                          /* needs: join */
+} /* needs: join */
 
 static void scratch__too_long__error_names_field(void) {
     for (int k = 0; k < 3; k++) {
@@ -634,6 +682,7 @@ int main(int argc, char **argv) {
         scratch__padded_batch__looked_through_once();
         scratch__stage_behind_sends_back__read_again();
         scratch__cache_behind__read_and_decoded_once(false);
+        scratch__zipped_after_the_map__same(false); /* needs: join */
         scratch__too_long__error_names_field();
         scratch__too_long_once__tried_again();
         scratch__resumed__goes_on_exactly();
@@ -644,6 +693,7 @@ int main(int argc, char **argv) {
     if (why == NULL && argc < 2) {
         scratch__processes__same();
         scratch__cache_behind__read_and_decoded_once(true);
+        scratch__zipped_after_the_map__same(true); /* needs: join */
         scratch__killed_in_either_callback__nothing_lost();
         scratch__cell_given_up_by_the_dead__read_again();
     }
