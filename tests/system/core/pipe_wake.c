@@ -194,6 +194,7 @@ static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
     NOTE(schedulers, p->ctl);
     while (dlp_pipe_next_timeout(p, &b, 2000) == DLP_OK) {
         nanosleep(&(struct timespec){0, 2000000}, NULL);
+        AWAIT(LOOK(looked_loads) > 0 && LOOK(looked_cancel) > 0, 300); /* it waits awake at first */
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     NOTE(schedulers, NULL);
