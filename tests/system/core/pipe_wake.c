@@ -165,8 +165,10 @@ static void wake__first_worker_is_full__another_is_woken(void) {
     CHECK_ONE_OF_5(another_is_woken());
 }
 
+/* It takes long enough that the scheduler, who waits awake at first, falls asleep over it. */
 static int wake_load(void *user, dlp_part *part) {
     (void)user;
+    AWAIT(LOOK(looked_loads) > 0 && LOOK(looked_cancel) > 0, 5000);
     memset(part->data, 0, part->capacity);
     part->bytes = part->capacity;
     return 0;
@@ -194,7 +196,6 @@ static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
     NOTE(schedulers, p->ctl);
     while (dlp_pipe_next_timeout(p, &b, 2000) == DLP_OK) {
         nanosleep(&(struct timespec){0, 2000000}, NULL);
-        AWAIT(LOOK(looked_loads) > 0 && LOOK(looked_cancel) > 0, 300); /* it waits awake at first */
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     NOTE(schedulers, NULL);
