@@ -2778,10 +2778,12 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
                             input, expand makes items    into its row
 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
-   fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
-   filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
-   skips. Stages of items after it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and
-   cells are those of >>found, each dataset index being a part of up to max_out items:
+   fetch, for each dataset index, and then expand; fetch's own workers but copy. Where a batch is a
+   few KiB next copies it in less time than it would wait for one of those: without them (num_workers
+   0), as in a loader up to 4 KiB, it does. expand NULL is a filter: an item is what fetch writes,
+   and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it are
+   without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and cells are those of >>found, each
+   dataset index being a part of up to max_out items:
    dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
    pass. */
 
@@ -8846,7 +8848,7 @@ static inline void dlpi_wait_moment(bool yields) {
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         uint32_t *stage = &p->waiters[i].cpu;
         if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
     }
@@ -11318,10 +11320,12 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
-/* Items took so long each: a moving average. */
-static void dlpi_item_took(dlpi_worker_block *block, uint64_t each) {
-    uint64_t average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
+/* Items of so many units took so long each: a moving average of units. One sample of many units says
+   what they cost if it is low; if it is high, one of them may just have lost its core. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t units) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns), weight = units < 8 ? units : 8;
+    if (each > average) weight = 1;
+    average = average == 0 ? each : (average * (8 - weight) + each * weight) / 8;
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
@@ -11336,7 +11340,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
-    if (w->items_untimed > 0) dlpi_item_took(block, each);
+    if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
@@ -13461,7 +13465,7 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
     uint64_t ns = now - w->last_ns;
-    dlpi_item_took(w->block, ns / n);
+    dlpi_item_took(w->block, ns / n, 1);
     dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
@@ -14590,7 +14594,6 @@ typedef struct dlpi_scratch_head { /* in the region */
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
     uint32_t group;                /* + 1 */
-    uint32_t turn;                 /* where it looks first */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
     bool passed;                   /* in this look a run was passed by that had gone back */
@@ -14680,18 +14683,24 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Returns the group + 1, or 0: there is none. The one after the last that it took is most likely
-   nobody's. */
-static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+/* Where to look first for a run's group: batches that are under way together have these apart,
+   while there are groups enough, so the one before it there is through. */
+static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
+    const dlpi_scratch *k = dlpi_scratch_of(p);
+    uint64_t each = (p->batch_rows + (UINT64_C(1) << k->shift) - 1) >> k->shift;
+    return (uint32_t)((t->b * each + (t->row >> k->shift)) % k->n_groups);
+}
+
+/* Returns the group + 1, or 0: there is none. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint32_t n = dlpi_scratch_of(p)->n_groups, *turn = &dlpi_scratch_hand_of(w)->turn;
+    uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t g = *turn;
         dlpi_claim_word *word = &dlpi_scratch_words(p)[g];
-        *turn = g + 1 == n ? 0 : g + 1;
+        g = g + 1 == n ? 0 : g + 1;
         if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
             dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
-            return g + 1;
+            return g == 0 ? n : g;
     }
     return 0;
 }
@@ -14711,10 +14720,10 @@ static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
     if (k->none) k->passed |= dlpi_freed(w->p, w->st, t);
     if (k->group != 0 || k->none) return k->group != 0;
-    k->group = dlpi_scratch_grab(w);
+    k->group = dlpi_scratch_grab(w, t);
     if (k->group == 0 && !k->lacks) {
         dlpi_scratch_lacks(w, true);
-        k->group = dlpi_scratch_grab(w);
+        k->group = dlpi_scratch_grab(w, t);
     }
     k->none = k->group == 0;
     k->passed |= k->none && dlpi_freed(w->p, w->st, t);
@@ -14905,9 +14914,6 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
             w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
-            if (i == 0)
-                k->hands[n].turn =
-                    (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);
         }
 }
 
@@ -28190,6 +28196,8 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     return DLP_OK;
 }
 
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+
 DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -28212,17 +28220,34 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
-/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows.
-   source: what else says what the rows are, or NULL. */
-static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const void *source) {
+/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
+   refused. */
+static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
+        const dlp_field *f = &ds->fields[i];
+        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
+        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
+            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
+        sum = dlpi_sum(sum, bytes);
+    }
+    return dlpi_times(sum, rows);
+}
+
+/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows,
+   or next does, where that takes less than to wait for one of those. source: what else says what
+   the rows are, or NULL. */
+static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t rows,
+                                   const void *source) {
     dlp_expand_desc d = {.workers = fetch->workers};
     int32_t n = d.workers.num_workers;
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
     if (n == 0) d.workers.num_workers = DLP_NONE;
-    fetch->workers =
-        (dlp_workers_desc){.num_workers = n < 2 ? n : 2, .placement = d.workers.placement};
+    if (n > 2) n = 2;
+    if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
+    fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
     return dlp_pipe_add_expand(p, &d);
 }
 
@@ -28427,7 +28452,8 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
-    if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
+    if (l.fetch.dataset->filter)
+        dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source);
     dlp_pipe_add_fetch(p, &l.fetch);
     for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);

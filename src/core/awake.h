@@ -113,7 +113,7 @@ static inline void dlpi_wait_moment(bool yields) {
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
-    for (int i = 0; i < p->n_work; i++) {
+    for (int i = 0; i < p->n_staffed; i++) {
         uint32_t *stage = &p->waiters[i].cpu;
         if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
     }

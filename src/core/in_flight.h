@@ -451,7 +451,7 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
     uint64_t ns = now - w->last_ns;
-    dlpi_item_took(w->block, ns / n);
+    dlpi_item_took(w->block, ns / n, 1);
     dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);

@@ -101,10 +101,12 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
-/* Items took so long each: a moving average. */
-static void dlpi_item_took(dlpi_worker_block *block, uint64_t each) {
-    uint64_t average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
+/* Items of so many units took so long each: a moving average of units. One sample of many units says
+   what they cost if it is low; if it is high, one of them may just have lost its core. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t units) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns), weight = units < 8 ? units : 8;
+    if (each > average) weight = 1;
+    average = average == 0 ? each : (average * (8 - weight) + each * weight) / 8;
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
@@ -119,7 +121,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
-    if (w->items_untimed > 0) dlpi_item_took(block, each);
+    if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);

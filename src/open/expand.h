@@ -3,6 +3,8 @@
 #include "api/expand.h"
 #include "stages/expand.h"
 #include "build/check.h"
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+
 DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -25,16 +27,33 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
-/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows.
-   source: what else says what the rows are, or NULL. */
-static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const void *source) {
+/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
+   refused. */
+static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
+        const dlp_field *f = &ds->fields[i];
+        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
+        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
+            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
+        sum = dlpi_sum(sum, bytes);
+    }
+    return dlpi_times(sum, rows);
+}
+
+/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows,
+   or next does, where that takes less than to wait for one of those. source: what else says what
+   the rows are, or NULL. */
+static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t rows,
+                                   const void *source) {
     dlp_expand_desc d = {.workers = fetch->workers};
     int32_t n = d.workers.num_workers;
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
     if (n == 0) d.workers.num_workers = DLP_NONE;
-    fetch->workers =
-        (dlp_workers_desc){.num_workers = n < 2 ? n : 2, .placement = d.workers.placement};
+    if (n > 2) n = 2;
+    if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
+    fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
     return dlp_pipe_add_expand(p, &d);
 }

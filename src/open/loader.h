@@ -131,7 +131,8 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
-    if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source); /* needs: parts */
+    if (l.fetch.dataset->filter)                                    /* needs: parts */
+        dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source); /* needs: parts */
     dlp_pipe_add_fetch(p, &l.fetch);
     for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]); /* needs: join */
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);                     /* needs: cache */

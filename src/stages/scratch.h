@@ -59,7 +59,6 @@ typedef struct dlpi_scratch_head { /* in the region */
 
 typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
     uint32_t group;                /* + 1 */
-    uint32_t turn;                 /* where it looks first */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
     bool passed;                   /* in this look a run was passed by that had gone back */
@@ -149,18 +148,24 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Returns the group + 1, or 0: there is none. The one after the last that it took is most likely
-   nobody's. */
-static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+/* Where to look first for a run's group: batches that are under way together have these apart,
+   while there are groups enough, so the one before it there is through. */
+static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
+    const dlpi_scratch *k = dlpi_scratch_of(p);
+    uint64_t each = (p->batch_rows + (UINT64_C(1) << k->shift) - 1) >> k->shift;
+    return (uint32_t)((t->b * each + (t->row >> k->shift)) % k->n_groups);
+}
+
+/* Returns the group + 1, or 0: there is none. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint32_t n = dlpi_scratch_of(p)->n_groups, *turn = &dlpi_scratch_hand_of(w)->turn;
+    uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t g = *turn;
         dlpi_claim_word *word = &dlpi_scratch_words(p)[g];
-        *turn = g + 1 == n ? 0 : g + 1;
+        g = g + 1 == n ? 0 : g + 1;
         if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
             dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
-            return g + 1;
+            return g == 0 ? n : g;
     }
     return 0;
 }
@@ -180,10 +185,10 @@ static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
     if (!t->untouched && dlpi_scratch_has(w->p, t)) return true;
     if (k->none) k->passed |= dlpi_freed(w->p, w->st, t);
     if (k->group != 0 || k->none) return k->group != 0;
-    k->group = dlpi_scratch_grab(w);
+    k->group = dlpi_scratch_grab(w, t);
     if (k->group == 0 && !k->lacks) {
         dlpi_scratch_lacks(w, true);
-        k->group = dlpi_scratch_grab(w);
+        k->group = dlpi_scratch_grab(w, t);
     }
     k->none = k->group == 0;
     k->passed |= k->none && dlpi_freed(w->p, w->st, t);
@@ -374,9 +379,6 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
         for (int n = 0; n < p->work[i]->n_workers; n++) {
             dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
             w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
-            if (i == 0)
-                k->hands[n].turn =
-                    (uint32_t)((uint64_t)n * k->n_groups / (uint64_t)p->work[0]->n_workers);
         }
 }
 

@@ -1,9 +1,9 @@
 /* Nanoseconds an item: a filter that keeps half of its inputs, an expander that makes four items of
    each, two datasets zipped and mixed half and half, two fetches in a row (one reads into scratch
    fields, the other makes the item of them), and push, beside a plain chain of the same rounds:
-   items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage). A filter's ns
-   are those of an input, an expander's those of an item; push is beside a bare bundle of lanes,
-   too. Ratios are medians of rounds.
+   items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage; what filters
+   and expanders make the consumer copies). A filter's ns are those of an input, an expander's those
+   of an item; push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
 
      bench_compose [rounds [most workers]] */
 #define DLPIPE_IMPLEMENTATION
@@ -82,7 +82,7 @@ static double filter(int workers) {
 
 static double expander(int workers) {
     dlp_dataset dataset = {.n_items = items / MADE, .fields = &word, .n_fields = 1};
-    dlp_fetch_desc copy = {.dataset = &dataset, .workers = {.num_workers = workers < 2 ? 1 : 2}};
+    dlp_fetch_desc copy = {.dataset = &dataset, .workers = {.num_workers = 0}};
     dlp_expand_desc x = {.expand = expand, .max_out = MADE, .workers = {.num_workers = workers}};
     dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
     dlp_batch_desc batch = {.batch_size = BATCH};

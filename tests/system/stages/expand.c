@@ -369,6 +369,37 @@ static void loader__filter__batches_are_full(void) {
     }
 }
 
+static int keep_all(void *user, dlp_item *it) {
+    (void)user;
+    *(uint8_t *)it->data[0] = (uint8_t)it->index;
+    return 0;
+}
+
+/* Copies of a small batch are the consumer's; larger ones have workers, two at most. */
+static void loader__filter__small_batches_are_copied_by_next(void) {
+    static const int rows[] = {1, 4096, 4097}, workers[] = {1, 4};
+    for (size_t i = 0; i < 6; i++) {
+        const int n = workers[i % 2];
+        dlp_field field = {"x", DLP_U8, 1, {rows[i / 2]}, 0, 0};
+        dlp_loader_desc d = {.dataset = {.n_items = 10, .fields = &field, .n_fields = 1},
+                             .batch_size = 1,
+                             .num_workers = n};
+        dlp_stats stats;
+        dlp_pipe *p;
+        d.dataset.fetch = keep_all;
+        d.dataset.filter = 1;
+        CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+        for (uint32_t k = 0; k < stats.n_stages; k++) {
+            const dlp_stage_stats *st = &stats.stages[k];
+            if (st->kind == DLP_STAGE_EXPAND) CHECK(st->workers == n);
+            if (st->kind == DLP_STAGE_FETCH)
+                CHECK(st->workers == (rows[i / 2] <= 4096 ? 0 : n < 2 ? n : 2));
+        }
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* Inputs and items are counted once, though workers die at theirs. */
 static void stats__workers_killed__exact(void) {
     for (int filter = 0; filter < 2; filter++) {
@@ -562,6 +593,7 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on_exactly();
     seek__inside_runs__as_written_down(seed);
     loader__filter__batches_are_full();
+    loader__filter__small_batches_are_copied_by_next();
     stats__workers_killed__exact();
     fail__by_input__named();
     fail__inside_runs__named_in_its_place(0);
