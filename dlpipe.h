@@ -8121,6 +8121,16 @@ typedef struct dlpi_awake_wait { /* of one who waits */
     uint64_t until_ns;
 } dlpi_awake_wait;
 
+/* What most workers never write. It lies behind the records of all: else its pages would be theirs,
+   as threads and, each for itself, as processes. */
+typedef struct dlpi_worker_rare {
+    dlpi_parked parked[DLPI_PARK];
+    dlp_batch batch;
+    dlp_tensor tensors[DLP_MAX_FIELDS];
+    struct dlp_collate_in in[DLP_MAX_FIELDS];
+    struct dlp_collate_out out[DLP_MAX_FIELDS];
+} dlpi_worker_rare;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -8175,14 +8185,8 @@ typedef struct dlpi_worker {
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
-    /* What many workers never write lies together: its pages are not theirs, as threads and, each
-       for itself, as processes. */
+    dlpi_worker_rare *rare;
     uint64_t near[64];
-    dlpi_parked parked_own[DLPI_PARK];
-    dlp_batch batch;
-    dlp_tensor tensors[DLP_MAX_FIELDS];
-    struct dlp_collate_in in[DLP_MAX_FIELDS];
-    struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -12215,18 +12219,18 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->valid = valid;
     c->n_in = p->items.n;
     c->n_out = p->batches.n;
-    c->in = w->in;
-    c->out = w->out;
+    c->in = w->rare->in;
+    c->out = w->rare->out;
     c->call = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
-        w->in[f] = in;
+        w->rare->in[f] = in;
     }
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
-        struct dlp_collate_out *out = &w->out[f];
+        struct dlp_collate_out *out = &w->rare->out[f];
         memset(out, 0, sizeof *out);
         out->field = &d->f;
         out->data = dlpi_batch_cell(p, t->slot) + d->offset;
@@ -12247,7 +12251,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
-        const struct dlp_collate_out *out = &w->out[f];
+        const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
         uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS
                          ? dlpi_shape_count(out->shape, out->ndim)
@@ -14288,10 +14292,10 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     int rc;
-    dlpi_batch_view_init(w->p, t->slot, &w->batch, w->tensors);
-    dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
-    w->batch.call = &w->note;
-    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
+    dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
+    dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
+    w->rare->batch.call = &w->note;
+    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
@@ -15060,7 +15064,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
 /* Bytes of a field to be copied. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    return p->lender_stage ? p->lender->bytes(p, s, f) : w->tensors[f].bytes;
+    return p->lender_stage ? p->lender->bytes(p, s, f) : w->rare->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
@@ -15072,13 +15076,13 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
-    dlpi_batch_view_init(p, from, &w->batch, w->tensors);
-    dlpi_batch_view(p, from, &w->batch, w->tensors);
+    dlpi_batch_view_init(p, from, &w->rare->batch, w->rare->tensors);
+    dlpi_batch_view(p, from, &w->rare->batch, w->rare->tensors);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t bytes = dlpi_transfer_bytes(w, s, f);
         void *dev = x->data[(size_t)to * p->batches.n + f];
         dlpi_transfer_enter(x);
-        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->tensors[f].data, bytes, buffer));
+        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->rare->tensors[f].data, bytes, buffer));
         if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
         dlpi_bump(&w->block->bytes, bytes);
     }
@@ -21499,8 +21503,10 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
+#define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
+
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
-    return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
+    return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
 
 /* What this process keeps for a stage, or (st NULL) for the pipe itself. */
@@ -21657,7 +21663,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
     static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
     static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
-    uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
+    uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
     memset(plan, 0, sizeof *plan);
@@ -22027,7 +22033,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.errnum = &w->block->message_errno;
     w->note.said = 0;
     w->item.call = &w->note;
-    w->parked = w->parked_own;
+    w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
+    w->parked = w->rare->parked;
     w->parked_most = DLPI_PARK;
     w->extra = dlpi_row_extra_at(p, w, 0);
     if (st->work >= 0) w->waiters = &p->waiters[st->work];

@@ -146,8 +146,10 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
+#define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
+
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
-    return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
+    return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
 
 /* What this process keeps for a stage, or (st NULL) for the pipe itself. */
@@ -304,7 +306,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
     static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
     static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
-    uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
+    uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
     memset(plan, 0, sizeof *plan);

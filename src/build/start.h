@@ -45,7 +45,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.errnum = &w->block->message_errno;
     w->note.said = 0;
     w->item.call = &w->note;
-    w->parked = w->parked_own;
+    w->rare = (dlpi_worker_rare *)(void *)(p->workers + p->n_workers + 1) + global;
+    w->parked = w->rare->parked;
     w->parked_most = DLPI_PARK;
     w->extra = dlpi_row_extra_at(p, w, 0);
     if (st->work >= 0) w->waiters = &p->waiters[st->work];

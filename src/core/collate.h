@@ -37,18 +37,18 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->valid = valid;
     c->n_in = p->items.n;
     c->n_out = p->batches.n;
-    c->in = w->in;
-    c->out = w->out;
+    c->in = w->rare->in;
+    c->out = w->rare->out;
     c->call = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
-        w->in[f] = in;
+        w->rare->in[f] = in;
     }
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
-        struct dlp_collate_out *out = &w->out[f];
+        struct dlp_collate_out *out = &w->rare->out[f];
         memset(out, 0, sizeof *out);
         out->field = &d->f;
         out->data = dlpi_batch_cell(p, t->slot) + d->offset;
@@ -69,7 +69,7 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
-        const struct dlp_collate_out *out = &w->out[f];
+        const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
         uint64_t n = out->ndim >= 0 && out->ndim <= DLP_MAX_DIMS
                          ? dlpi_shape_count(out->shape, out->ndim)

@@ -90,6 +90,16 @@ typedef struct dlpi_awake_wait { /* of one who waits */
     uint64_t until_ns;
 } dlpi_awake_wait;
 
+/* What most workers never write. It lies behind the records of all: else its pages would be theirs,
+   as threads and, each for itself, as processes. */
+typedef struct dlpi_worker_rare {
+    dlpi_parked parked[DLPI_PARK];
+    dlp_batch batch;
+    dlp_tensor tensors[DLP_MAX_FIELDS];
+    struct dlp_collate_in in[DLP_MAX_FIELDS];
+    struct dlp_collate_out out[DLP_MAX_FIELDS];
+} dlpi_worker_rare;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -144,14 +154,8 @@ typedef struct dlpi_worker {
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
-    /* What many workers never write lies together: its pages are not theirs, as threads and, each
-       for itself, as processes. */
+    dlpi_worker_rare *rare;
     uint64_t near[64];
-    dlpi_parked parked_own[DLPI_PARK];
-    dlp_batch batch;
-    dlp_tensor tensors[DLP_MAX_FIELDS];
-    struct dlp_collate_in in[DLP_MAX_FIELDS];
-    struct dlp_collate_out out[DLP_MAX_FIELDS];
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 

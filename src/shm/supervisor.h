@@ -490,6 +490,21 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     return (int)((ns + 999999) / 1000000);
 }
 
+/* poll takes no more than RLIMIT_NOFILE, which somebody may have set to fewer since, and wants some
+   memory: where it fails, one look at each after a moment does. */
+static int dlpi_supervisor_poll(dlpi_shm_state *s, int sleep) {
+    const int all = s->n_procs + 3;
+    int n = poll(s->fds, (nfds_t)all, sleep);
+    if (n >= 0 || errno == EINTR) return n;
+    dlpi_sleep(10000000);
+    n = 0;
+    for (int i = 0; i < all; i++) {
+        s->fds[i].revents = 0;
+        n += poll(&s->fds[i], 1, 0) > 0;
+    }
+    return n;
+}
+
 /* Watch until the pipe stops and no worker is left. */
 _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -498,8 +513,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         char byte[64];
         bool alive = false;
         int sleep = dlpi_supervisor_sleep(p, kill_at);
-        int n = poll(s->fds, (nfds_t)s->n_procs + 3, sleep);
-        if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
+        int n = dlpi_supervisor_poll(s, sleep);
         if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
             read(s->nudge[0], byte, sizeof byte) < 0 && errno != EAGAIN && errno != EINTR)

@@ -61,7 +61,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
 /* Bytes of a field to be copied. */
 static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f) {
     const dlp_pipe *p = w->p;
-    return p->lender_stage ? p->lender->bytes(p, s, f) : w->tensors[f].bytes;
+    return p->lender_stage ? p->lender->bytes(p, s, f) : w->rare->tensors[f].bytes;
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
@@ -73,13 +73,13 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
-    dlpi_batch_view_init(p, from, &w->batch, w->tensors);
-    dlpi_batch_view(p, from, &w->batch, w->tensors);
+    dlpi_batch_view_init(p, from, &w->rare->batch, w->rare->tensors);
+    dlpi_batch_view(p, from, &w->rare->batch, w->rare->tensors);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t bytes = dlpi_transfer_bytes(w, s, f);
         void *dev = x->data[(size_t)to * p->batches.n + f];
         dlpi_transfer_enter(x);
-        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->tensors[f].data, bytes, buffer));
+        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->rare->tensors[f].data, bytes, buffer));
         if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
         dlpi_bump(&w->block->bytes, bytes);
     }

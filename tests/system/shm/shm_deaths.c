@@ -1399,6 +1399,8 @@ static void no_descriptors(int seed) {
     few = before;
     few.rlim_cur = 3;
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &few, NULL) == 0);
+    CHECK(kill(supervisor, SIGSTOP) == 0 && kill(supervisor, SIGCONT) == 0); /* it polls anew: 3
+                                                      are too few to poll all that it watches */
     signal_to(get(&common->worker[0]), SIGKILL); /* the spare replaces it, and has no successor */
     await_restarts(p, 1);
     test_pause(5000000);
