@@ -62,6 +62,7 @@ typedef struct one {
     uint32_t cells;
     int idempotent, batches, ragged, collate, cached, later;
     int fails[AT_END], retries, on_error, back_off; /* fails: every so many items */
+    int slow;                                       /* the map takes 2 ms */
     uint64_t stop_after;
     const dlp_state *resume;
 } one;
@@ -183,6 +184,7 @@ static int map_item(void *user, dlp_item *it) {
         label += *(const uint8_t *)it->data[2];
     }
     if (zipped == 2) wrong += *(const uint8_t *)it->data[3] != (uint8_t)it->index;
+    if (job->slow) test_pause(2000000);
     dies(&all->die[AT_MAP]);
     if (wrong) __atomic_add_fetch(&all->wrong, wrong, __ATOMIC_RELAXED);
     if (fails(AT_MAP, it)) return dlp_fail(it->call, 6, "stage %d", AT_MAP);
@@ -430,6 +432,22 @@ static void scratch_join__any_workers_and_cells__same_order_and_bytes(void) {
             CHECK(called(&o, 2) && (o.cells == 0 || got.own[1] == o.cells));
         }
     }
+}
+
+/* Whoever lacks a cell is woken by the one that gives it up, once for each item here. Unwoken it
+   would sleep until its time is over, hundreds of times. */
+static void scratch_join__one_cell__woken_at_once(void) {
+    for (int i = ZIP_WRITES; i < WIRINGS; i++)
+        for (int k = 0; k < 2 && i % 3 != 0; k++) {
+            one o = ordinary(i, 2);
+            result want = expected(o), got;
+            uint64_t began = dlpi_now_ns();
+            o.cells = o.slow = 1;
+            if (k) o.n[zip_writes(&o) ? AT_ZIP : AT_FETCH] = 0;
+            got = go(&o, 0);
+            same(&o, &got, &want, "few cells", k);
+            CHECK(dlpi_now_ns() - began < UINT64_C(8000000000));
+        }
 }
 
 static void scratch_join__many_in_flight__same(void) {
@@ -685,6 +703,7 @@ int main(int argc, char **argv) {
         scratch_join__what_does_not_fit__named();
         scratch_join__plan__cells_to_the_byte();
         scratch_join__any_workers_and_cells__same_order_and_bytes();
+        scratch_join__one_cell__woken_at_once();
         scratch_join__many_in_flight__same();
         scratch_join__errors_of_each__by_policy();
         scratch_join__stage_behind_sends_back__read_again();
