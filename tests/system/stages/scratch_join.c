@@ -442,7 +442,8 @@ static void scratch_join__one_cell__woken_at_once(void) {
             one o = ordinary(i, 2);
             result want = expected(o), got;
             uint64_t began = dlpi_now_ns();
-            o.cells = o.slow = 1;
+            o.cells = 1;
+            o.slow = 1;
             if (k) o.n[zip_writes(&o) ? AT_ZIP : AT_FETCH] = 0;
             got = go(&o, 0);
             same(&o, &got, &want, "few cells", k);
