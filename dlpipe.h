@@ -1720,7 +1720,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "sampler, repeat, parts, expand or pack, fetch, then joins, scratch, item maps and a cache, " \
     "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
@@ -2196,11 +2196,19 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
    Between fetch and the item map after it: fetch reads (by many requests at once, say), the map
    decodes, each with workers and a placement of its own. What was read lies in cells of these
    fields: an item has one from before its fetch until the map is through with it. It is in no
-   batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
-   these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
-   the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
-   waits. Nothing is zeroed: what fetch did not write is of an item before. Other datasets may be
-   zipped after the map (dlp_pipe_add_join).
+   batch, no device copy, no cache, no state. Behind the fields that it sees besides (of fetch, the
+   dataset's n_fields) each of both callbacks sees these: item->data[n_fields + i], and for ragged
+   ones length, which fetch sets and the map reads. Memory is the cells, however many batches there
+   are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write is of an item
+   before.
+
+   With several datasets (dlp_pipe_add_join) the stage directly in front writes these fields: fetch;
+   or a zip, alone; or all datasets of a mix, each for its own items. Other datasets may be zipped
+   between it and the map, which sees their fields, too; and before and after that:
+
+     fetch, scratch, zip, map     pictures are read; labels come beside; the map sees both
+     fetch, zip, scratch, map     labels first, and pictures read in the zip
+     fetch, mix, scratch, map     both datasets read what one map decodes
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else
@@ -2208,9 +2216,10 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 typedef struct dlp_scratch_desc {
     const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
                                 max_per_batch is not read */
-    uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
-    uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map; or 256 KiB of cells, where those are more.
+    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
+    uint32_t n_cells; /* 0: one for each item that workers which write may have in hand, two for
+                                each worker of the map, and for those of a zip between one more than
+                                its items in hand; or 256 KiB of cells, where those are more.
                                 More than items under way (prefetch_factor x rows of a batch) are
                                 not taken. At most 2^20. Few cells are few bytes, and a sleep for
                                 each item that is short. Quick items share a claim in runs of up to
@@ -2219,7 +2228,7 @@ typedef struct dlp_scratch_desc {
                                 what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map. In dlp_stage_stats.own: cells in use, and all;
+/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own: cells in use, and all;
    cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
@@ -2303,7 +2312,7 @@ typedef struct dlp_join_desc {
    too. Not with
      streams, pushed items   nobody says which of another dataset's items goes with one: push both
      views into chunks       rows are not written one by one: put the fields into the chunks
-     scratch (a mix alone)   its fields are the first dataset's: zip after the map that reads them
+     scratch amid a mix      all of its datasets write them: add them after the last of it
      expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
      parts without counts    others in the callback that reads the input
      parts (a mix alone)     their order is that of one manifest: put all parts into it */
@@ -7790,7 +7799,8 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      source   what the rows of a batch are, and when a batch may be scheduled; of several stages
               that have the role the last one has it
      keeper   rows that need not be fetched again
-     holder   memory that a row has from before the first stage until the second one is done
+     holder   memory that a row has from before the stage that writes it until the one that reads
+              it is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
@@ -7857,16 +7867,23 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
-/* A unit has cells from before its claim in the first stage until just before its last row is done
-   in the second: whatever becomes of it in between. */
-typedef struct dlpi_holder_ops { /* by workers of these two stages */
+/* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
+enum {
+    DLPI_HELD_TAKES = 1,  /* a unit gets it before its claim here: the first that writes */
+    DLPI_HELD_WRITES = 2, /* of several, each the cells of the rows that are its own items */
+    DLPI_HELD_READS = 4   /* with its last row a unit gives it up */
+};
+
+/* A unit has cells from before its claim in the stage that takes them until just before its last
+   row is done in the one that reads: whatever becomes of it in between. */
+typedef struct dlpi_holder_ops { /* by workers of stages that are something to it */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
     void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
     void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by one that writes; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
-                  uint32_t rows); /* about to be done in the second; as bits of their word */
+                  uint32_t rows); /* about to be done where they are read; bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
     void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;
@@ -8092,6 +8109,7 @@ typedef struct dlpi_stage {
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
     int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -10636,7 +10654,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0 && (p->holder == NULL || k > 1)) continue;
+        if (p->work[k]->dataset.n_fields == 0 && (p->work[k]->held & DLPI_HELD_READS) == 0)
+            continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
@@ -10900,7 +10919,7 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w)) return DLPI_LIKELY(p->holder == NULL) || p->holder->take(w, t);
+    if (dlpi_writes_first(w)) return true;
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -10931,12 +10950,14 @@ DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint
     return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
 }
 
-/* Claim unit t, whose owner word says that nobody has it, if its input is there. */
+/* Claim unit t, whose owner word says that nobody has it, if its input is there, and what else it
+   is to have from here on: that last, for who lacks it is woken when there is some. */
 DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
                                 uint64_t owner, bool padded) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
     return dlpi_input_ready(w, t, words) &&
+           (DLPI_LIKELY((w->st->held & DLPI_HELD_TAKES) == 0) || w->p->holder->take(w, t)) &&
            dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
@@ -11034,9 +11055,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_holder_ops *holder = w->p->holder;
     bool found = dlpi_find_oldest(w, t);
-    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w)) holder->claimed(w, found ? t : NULL);
+    if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
+        w->p->holder->claimed(w, found ? t : NULL);
     return found;
 }
 
@@ -11140,7 +11161,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     if (mask == 0) return;
-    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1) p->holder->leave(w, t, mask);
+    if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_READS) != 0)) p->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
@@ -11643,8 +11664,10 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
-static inline bool dlpi_row_held(const dlpi_worker *w) {
-    return w->p->holder != NULL && w->st->work <= 1;
+static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
+/* ... which it writes? */
+static inline bool dlpi_row_fills(const dlpi_worker *w) {
+    return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
@@ -11759,14 +11782,12 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
-    const dlpi_holder_ops *holder = w->p->holder;
-    if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->written(w, row);
+    return dlpi_row_fills(w) ? w->p->holder->written(w, row) : 0;
 }
 
 /* Is more to do once the row's callback has returned? */
 static inline bool dlpi_row_ends(const dlpi_worker *w) {
-    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
+    return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -11947,7 +11968,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed
     const dlpi_ctl *ctl = w->p->ctl;
     const dlpi_stage *st = w->st;
     const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
-    const bool writes = holder != NULL && dlpi_writes_first(w);
+    const bool writes = holder != NULL && dlpi_row_fills(w);
     dlpi_worker_block *block = w->block;
     uint64_t running = (uint64_t)t->slot << 32;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
@@ -12839,10 +12860,10 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has unit t given up what the first stage wrote for its rows? */
+/* Has unit t given up what an earlier stage wrote for this one to read? */
 static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
+    return (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -13961,10 +13982,6 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "batches that are views into chunks have no rows to fill: take items "
                               "instead of chunks, or put the fields into the chunks");
-    if (p->holder != NULL && dlpi_join_mixes(st))
-        return dlpi_bad_graph(p, st->name,
-                              "scratch fields are read by the first dataset's fetch alone: mix the "
-                              "items before it, or read and decode in one callback");
     if (p->source->no_state_at)
         return dlpi_bad_graph(p, st->name,
                               "how many items each input makes is found as it is loaded, so they "
@@ -14208,8 +14225,6 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
     p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
-    if (p->kept_by == 0 && p->holder != NULL)
-        return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
@@ -14551,32 +14566,39 @@ static const dlpi_stage_ops dlpi_guard_ops = {
    run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
    whose it is:
      0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
-                                        that it is about to claim, or has just claimed
+     DLPI_REDO | w + 1, generation 0    in the hand of worker w (among all), for a run that it is
+                                        about to claim, or has just claimed
      unit + 1, generation b             that run's of batch b
    Each run of a slot has a number: group + 1, of the group that it was given last. It is written
    before the word says that the group is the run's, and believed only if the word says so.
 
-   A worker that finds a run to claim takes a group first (unless the run has one, see below), then
-   claims the run, then gives it the group; or puts the group back. Just before the last row of the
-   run is done in the second stage its worker makes the group nobody's. Bits of a run are set in
+   What a stage of rows is to the cells is known when the chain is (dlpi_stage.held). Those write
+   them that fetch, directly in front of the scratch stage: one, or all of a mix, each the cells of
+   the rows that are its own items. The first of these takes: a worker of it that finds a run to
+   claim takes a group first (unless the run has one, see below), then claims the run, then gives it
+   the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip. The
+   next map reads; what stands between them (zips) has nothing to do with cells. Just before the last
+   row of the run is done in the map its worker makes the group nobody's. Bits of a run are set in
    that stage by whoever has claimed it there alone, so one that sets the last of them knows it.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
-   group: each row of it is in a callback, waits for its time, or for a worker of the second stage,
-   who needs no group; left out or cancelled, it goes through that stage all the same. So each group
+   group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
+   map, who needs no group for it; left out or cancelled, it goes through them all the same. A row
+   that goes back to fetch goes through the stages in front of the one that takes, who know of no
+   groups, and finds its own there. So each group
    becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
    always: so the runs of the oldest batch are not passed by for ever, since batches are only so
    many. Runs without a group hold nothing that others need. No group is a state in which nothing
    moves.
 
-   Deaths. In the first stage: a group in the dead one's hand is nobody's again; a run that has one
-   keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the second: what is not
-   done of the run is done once more, there or from the first stage on, and has its cells; but if
+   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that has
+   one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other stages that
+   fetch, up to the map: the run has its group, and its rows are fetched once more there. In the map:
+   what is not done of the run is done once more, there or from fetch on, and has its cells; but if
    the dead one had given them up just before the last row was to be done, an idempotent map has
-   nothing to read: such rows go back to the first stage (has), where the run takes another group.
+   nothing to read: such rows go back to fetch (has), and the run takes another group on its way.
    So do rows that a later stage sends back, of a run that is through: the rest of it stays done in
-   the second stage, which gives the group up with the last that comes once more. Of a run that is
+   the map, which gives the group up with the last that comes once more. Of a run that is
    not through, rows that go back find their own cells again. A run is never done with its group
    still its own, so no group is lost with its batch.
 
@@ -14596,7 +14618,7 @@ typedef struct dlpi_scratch_head { /* in the region */
     dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
-typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
+typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
     uint32_t group;                /* + 1 */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
@@ -14609,7 +14631,8 @@ typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t asked;           /* desc.n_cells */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    dlpi_scratch_hand *hands; /* [workers of the first stage] */
+    const dlpi_stage *takes, *reads;
+    dlpi_scratch_hand *hands; /* [workers of the stage that takes] */
 } dlpi_scratch;
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
@@ -14669,12 +14692,13 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 
 /* A group is nobody's: wake one of those that lack one. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
-    const dlpi_stage *first = p->work[0];
-    for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
+    const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
+    for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
         uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0) dlpi_wake_for(p, first, 0); /* the consumer, if it is its stage */
+        if (bits != 0) dlpi_wake_for(p, takes, 0); /* the consumer, if it is its stage */
         for (; bits != 0; bits &= bits - 1)
-            if (dlpi_wake_worker(&p->waiters[0], g * 32u + (uint32_t)__builtin_ctz(bits))) return;
+            if (dlpi_wake_worker(&p->waiters[takes->work], g * 32u + (uint32_t)__builtin_ctz(bits)))
+                return;
     }
 }
 
@@ -14769,7 +14793,7 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 /* Before the dead one's runs are given up: another worker takes another group for them. */
 static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    if (!dlpi_writes_first(w)) return;
+    if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
         if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
             dlpi_scratch_free(p, g + 1);
@@ -14779,7 +14803,7 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
 /* ---- a row ---- */
 
 /* The first of these fields is this of the worker's item: they follow those that its stage works
-   on. A field of a dataset joined later has the same number; neither stage sees that one. */
+   on. A field of a dataset joined later has the same number; no such stage sees that one. */
 static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
@@ -14789,7 +14813,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
+        const bool read = k->f[f].f.ragged && (w->st->held & DLPI_HELD_READS) != 0;
         w->data[first + f] = at + k->f[f].offset;
         w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
     }
@@ -14828,15 +14852,33 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
     return dlpi_keep_names(p, st, d->n_fields);
 }
 
-/* Between fetch and an item map: both see these fields, and others don't. */
-static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
-    if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
-        return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
+static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
+
+/* Which stages write, and which one reads; others don't see these fields. */
+static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_scratch *k = st->self;
+    dlpi_stage *writes = &p->stages[st->prev], *reads = st;
+    if (p->holder_stage != st)
+        return dlpi_bad_graph(p, st->name,
+                              "a pipe has scratch fields once: put all into one stage");
     if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
-    if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
-        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
-                        dlpi_scratch_of(p)->n);
+    if (!dlpi_scratch_fetches(writes))
+        return dlpi_bad_graph(p, st->name,
+                              "it must come directly after the stage that fetches what is in it: "
+                              "fetch, or a join");
+    do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
+    while (reads != NULL && dlpi_scratch_fetches(reads));
+    if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
+        return dlpi_bad_graph(p, st->name,
+                              "an item map must follow, with nothing but joins before it: it reads "
+                              "what was fetched");
+    for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
+        writes->held = DLPI_HELD_WRITES; /* one of a mix */
+    writes->held = DLPI_HELD_WRITES | DLPI_HELD_TAKES;
+    reads->held = DLPI_HELD_READS;
+    k->takes = writes;
+    k->reads = reads;
     return DLP_OK;
 }
 
@@ -14853,15 +14895,24 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
-/* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
-   two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
+/* Of the stages up to the map: one for each run that a worker may have in hand where they are
+   written, and where they are not, rows of which may all be runs of one, another for each. */
+static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
+    uint64_t least = 0;
+    for (int i = k->takes->work; i <= k->reads->work; i++) {
+        const dlpi_stage *st = p->work[i];
+        const uint64_t more = (st->held & DLPI_HELD_WRITES) == 0;
+        least += (uint64_t)st->n_workers * (dlpi_at_once(st) + more);
+    }
+    return least;
+}
+
+/* How many groups of how many cells. Of those that were asked for, groups
    are as large as leaves twice as many; else as large as the runs of quick items are, and there is
    one for each run under way, while all are few bytes. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
-    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-                     2 * (uint64_t)p->work[1]->n_workers;
-    uint64_t cells = k->asked;
+    uint64_t least = dlpi_scratch_least(p, k), cells = k->asked;
     uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
     if (cells == 0 && k->cell_bytes > 0) cells = DLPI_SCRATCH_BYTES / k->cell_bytes;
@@ -14879,7 +14930,9 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
 static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     uint64_t at = 0, align = 8;
-    int rc = dlpi_scratch_chain(p, st);
+    int rc = DLP_OK;
+    if (p->items.n + k->n > DLP_MAX_FIELDS)
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all datasets", k->n);
     for (uint32_t i = 0; i < k->n; i++)
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
@@ -14903,22 +14956,23 @@ static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    uint64_t n = p->work[0] != NULL ? (uint64_t)p->work[0]->n_workers : 0;
-    DLPI_UNUSED(st);
+    const dlpi_scratch *k = st->self;
+    uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
+    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
     return 1;
 }
 
-/* Items of the first two stages have these fields, too. */
+/* Items of stages that are something to the cells have these fields, too. */
 static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
-    for (int i = 0; i < 2; i++)
-        for (int n = 0; n < p->work[i]->n_workers; n++) {
-            dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
-            w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
-        }
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->st->held == 0) continue;
+        w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
+    }
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
@@ -14948,8 +15002,10 @@ static const dlpi_holder_ops dlpi_scratch_role = {
 
 static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .kind = DLP_STAGE_SCRATCH,
-    .rank = 5,
+    .rank = 6,
+    .many = 1,
     .self_bytes = sizeof(dlpi_scratch),
+    .widens = dlpi_scratch_roles,
     .check = dlpi_scratch_check,
     .layout = dlpi_scratch_layout,
     .blocks = dlpi_scratch_blocks,
@@ -19206,7 +19262,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 /* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
 static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
+    return t->untouched && !DLPI_DEBUG && w->st->held == 0 && !p->items.any_ragged &&
            w->st->w.deadline_ms == 0 &&
            !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
 }
@@ -21095,6 +21151,7 @@ static void dlpi_chain(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         p->stages[i].next = p->stages[i].link_next;
         p->stages[i].prev = p->stages[i].link_prev;
+        p->stages[i].held = 0;
     }
     for (int i = 1; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i], *before = st - 1;

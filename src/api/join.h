@@ -44,7 +44,7 @@ typedef struct dlp_join_desc {
    too. Not with
      streams, pushed items   nobody says which of another dataset's items goes with one: push both
      views into chunks       rows are not written one by one: put the fields into the chunks
-     scratch (a mix alone)   its fields are the first dataset's: zip after the map that reads them
+     scratch amid a mix      all of its datasets write them: add them after the last of it
      expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
      parts without counts    others in the callback that reads the input
      parts (a mix alone)     their order is that of one manifest: put all parts into it */

@@ -25,7 +25,7 @@
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "sampler, repeat, parts, expand or pack, fetch, then joins, scratch, item maps and a cache, " \
     "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,

@@ -6,11 +6,19 @@
    Between fetch and the item map after it: fetch reads (by many requests at once, say), the map
    decodes, each with workers and a placement of its own. What was read lies in cells of these
    fields: an item has one from before its fetch until the map is through with it. It is in no
-   batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
-   these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
-   the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
-   waits. Nothing is zeroed: what fetch did not write is of an item before. Other datasets may be
-   zipped after the map (dlp_pipe_add_join).
+   batch, no device copy, no cache, no state. Behind the fields that it sees besides (of fetch, the
+   dataset's n_fields) each of both callbacks sees these: item->data[n_fields + i], and for ragged
+   ones length, which fetch sets and the map reads. Memory is the cells, however many batches there
+   are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write is of an item
+   before.
+
+   With several datasets (dlp_pipe_add_join) the stage directly in front writes these fields: fetch;
+   or a zip, alone; or all datasets of a mix, each for its own items. Other datasets may be zipped
+   between it and the map, which sees their fields, too; and before and after that:
+
+     fetch, scratch, zip, map     pictures are read; labels come beside; the map sees both
+     fetch, zip, scratch, map     labels first, and pictures read in the zip
+     fetch, mix, scratch, map     both datasets read what one map decodes
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else
@@ -18,9 +26,10 @@
 typedef struct dlp_scratch_desc {
     const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
                                 max_per_batch is not read */
-    uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
-    uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map; or 256 KiB of cells, where those are more.
+    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
+    uint32_t n_cells; /* 0: one for each item that workers which write may have in hand, two for
+                                each worker of the map, and for those of a zip between one more than
+                                its items in hand; or 256 KiB of cells, where those are more.
                                 More than items under way (prefetch_factor x rows of a batch) are
                                 not taken. At most 2^20. Few cells are few bytes, and a sleep for
                                 each item that is short. Quick items share a claim in runs of up to
@@ -29,7 +38,7 @@ typedef struct dlp_scratch_desc {
                                 what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map. In dlp_stage_stats.own: cells in use, and all;
+/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own: cells in use, and all;
    cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */

@@ -64,6 +64,7 @@ static void dlpi_chain(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         p->stages[i].next = p->stages[i].link_next;
         p->stages[i].prev = p->stages[i].link_prev;
+        p->stages[i].held = 0;
     }
     for (int i = 1; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i], *before = st - 1;

@@ -20,7 +20,7 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w)) return DLPI_LIKELY(p->holder == NULL) || p->holder->take(w, t);
+    if (dlpi_writes_first(w)) return true;
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -51,12 +51,14 @@ DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint
     return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
 }
 
-/* Claim unit t, whose owner word says that nobody has it, if its input is there. */
+/* Claim unit t, whose owner word says that nobody has it, if its input is there, and what else it
+   is to have from here on: that last, for who lacks it is woken when there is some. */
 DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
                                 uint64_t owner, bool padded) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
     return dlpi_input_ready(w, t, words) &&
+           (DLPI_LIKELY((w->st->held & DLPI_HELD_TAKES) == 0) || w->p->holder->take(w, t)) &&
            dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
@@ -154,9 +156,9 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_holder_ops *holder = w->p->holder;
     bool found = dlpi_find_oldest(w, t);
-    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w)) holder->claimed(w, found ? t : NULL);
+    if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
+        w->p->holder->claimed(w, found ? t : NULL);
     return found;
 }
 
@@ -260,7 +262,7 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     if (mask == 0) return;
-    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1) p->holder->leave(w, t, mask);
+    if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_READS) != 0)) p->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
         dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else

@@ -14,7 +14,8 @@
      source   what the rows of a batch are, and when a batch may be scheduled; of several stages
               that have the role the last one has it
      keeper   rows that need not be fetched again
-     holder   memory that a row has from before the first stage until the second one is done
+     holder   memory that a row has from before the stage that writes it until the one that reads
+              it is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
@@ -81,16 +82,23 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
-/* A unit has cells from before its claim in the first stage until just before its last row is done
-   in the second: whatever becomes of it in between. */
-typedef struct dlpi_holder_ops { /* by workers of these two stages */
+/* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
+enum {
+    DLPI_HELD_TAKES = 1,  /* a unit gets it before its claim here: the first that writes */
+    DLPI_HELD_WRITES = 2, /* of several, each the cells of the rows that are its own items */
+    DLPI_HELD_READS = 4   /* with its last row a unit gives it up */
+};
+
+/* A unit has cells from before its claim in the stage that takes them until just before its last
+   row is done in the one that reads: whatever becomes of it in between. */
+typedef struct dlpi_holder_ops { /* by workers of stages that are something to it */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
     void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
     void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t row); /* by the first; 0 or code */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* by one that writes; 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
-                  uint32_t rows); /* about to be done in the second; as bits of their word */
+                  uint32_t rows); /* about to be done where they are read; bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
     void (*recover)(struct dlpi_worker *w);                    /* it died */
 } dlpi_holder_ops;

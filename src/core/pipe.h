@@ -61,6 +61,7 @@ typedef struct dlpi_stage {
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
     int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */

@@ -57,10 +57,10 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
-/* Has unit t given up what the first stage wrote for its rows? */
+/* Has unit t given up what an earlier stage wrote for this one to read? */
 static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->holder != NULL && w->st->work == 1 && !p->holder->has(p, t);
+    return (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */

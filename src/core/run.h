@@ -60,8 +60,10 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
-static inline bool dlpi_row_held(const dlpi_worker *w) {
-    return w->p->holder != NULL && w->st->work <= 1;
+static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
+/* ... which it writes? */
+static inline bool dlpi_row_fills(const dlpi_worker *w) {
+    return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
@@ -176,14 +178,12 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
-    const dlpi_holder_ops *holder = w->p->holder;
-    if (holder == NULL || !dlpi_writes_first(w)) return 0;
-    return holder->written(w, row);
+    return dlpi_row_fills(w) ? w->p->holder->written(w, row) : 0;
 }
 
 /* Is more to do once the row's callback has returned? */
 static inline bool dlpi_row_ends(const dlpi_worker *w) {
-    return w->has_special && (dlpi_row_kept(w) || (dlpi_row_held(w) && dlpi_writes_first(w)));
+    return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -364,7 +364,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed
     const dlpi_ctl *ctl = w->p->ctl;
     const dlpi_stage *st = w->st;
     const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
-    const bool writes = holder != NULL && dlpi_writes_first(w);
+    const bool writes = holder != NULL && dlpi_row_fills(w);
     dlpi_worker_block *block = w->block;
     uint64_t running = (uint64_t)t->slot << 32;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {

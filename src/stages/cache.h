@@ -157,8 +157,6 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
     p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
-    if (p->kept_by == 0 && p->holder != NULL)
-        return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);

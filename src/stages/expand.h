@@ -39,7 +39,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 /* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
 static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
+    return t->untouched && !DLPI_DEBUG && w->st->held == 0 && !p->items.any_ragged &&
            w->st->w.deadline_ms == 0 &&
            !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
 }

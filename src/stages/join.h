@@ -55,10 +55,6 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "batches that are views into chunks have no rows to fill: take items "
                               "instead of chunks, or put the fields into the chunks");
-    if (p->holder != NULL && dlpi_join_mixes(st))
-        return dlpi_bad_graph(p, st->name,
-                              "scratch fields are read by the first dataset's fetch alone: mix the "
-                              "items before it, or read and decode in one callback");
     if (p->source->no_state_at)
         return dlpi_bad_graph(p, st->name,
                               "how many items each input makes is found as it is loaded, so they "

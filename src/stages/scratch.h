@@ -12,32 +12,39 @@
    run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
    whose it is:
      0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a run
-                                        that it is about to claim, or has just claimed
+     DLPI_REDO | w + 1, generation 0    in the hand of worker w (among all), for a run that it is
+                                        about to claim, or has just claimed
      unit + 1, generation b             that run's of batch b
    Each run of a slot has a number: group + 1, of the group that it was given last. It is written
    before the word says that the group is the run's, and believed only if the word says so.
 
-   A worker that finds a run to claim takes a group first (unless the run has one, see below), then
-   claims the run, then gives it the group; or puts the group back. Just before the last row of the
-   run is done in the second stage its worker makes the group nobody's. Bits of a run are set in
+   What a stage of rows is to the cells is known when the chain is (dlpi_stage.held). Those write
+   them that fetch, directly in front of the scratch stage: one, or all of a mix, each the cells of
+   the rows that are its own items. The first of these takes: a worker of it that finds a run to
+   claim takes a group first (unless the run has one, see below), then claims the run, then gives it
+   the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip. The
+   next map reads; what stands between them (zips) has nothing to do with cells. Just before the last
+   row of the run is done in the map its worker makes the group nobody's. Bits of a run are set in
    that stage by whoever has claimed it there alone, so one that sets the last of them knows it.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
-   group: each row of it is in a callback, waits for its time, or for a worker of the second stage,
-   who needs no group; left out or cancelled, it goes through that stage all the same. So each group
+   group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
+   map, who needs no group for it; left out or cancelled, it goes through them all the same. A row
+   that goes back to fetch goes through the stages in front of the one that takes, who know of no
+   groups, and finds its own there. So each group
    becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
    always: so the runs of the oldest batch are not passed by for ever, since batches are only so
    many. Runs without a group hold nothing that others need. No group is a state in which nothing
    moves.
 
-   Deaths. In the first stage: a group in the dead one's hand is nobody's again; a run that has one
-   keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the second: what is not
-   done of the run is done once more, there or from the first stage on, and has its cells; but if
+   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that has
+   one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other stages that
+   fetch, up to the map: the run has its group, and its rows are fetched once more there. In the map:
+   what is not done of the run is done once more, there or from fetch on, and has its cells; but if
    the dead one had given them up just before the last row was to be done, an idempotent map has
-   nothing to read: such rows go back to the first stage (has), where the run takes another group.
+   nothing to read: such rows go back to fetch (has), and the run takes another group on its way.
    So do rows that a later stage sends back, of a run that is through: the rest of it stays done in
-   the second stage, which gives the group up with the last that comes once more. Of a run that is
+   the map, which gives the group up with the last that comes once more. Of a run that is
    not through, rows that go back find their own cells again. A run is never done with its group
    still its own, so no group is lost with its batch.
 
@@ -57,7 +64,7 @@ typedef struct dlpi_scratch_head { /* in the region */
     dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
-typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
+typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
     uint32_t group;                /* + 1 */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
@@ -70,7 +77,8 @@ typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t asked;           /* desc.n_cells */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    dlpi_scratch_hand *hands; /* [workers of the first stage] */
+    const dlpi_stage *takes, *reads;
+    dlpi_scratch_hand *hands; /* [workers of the stage that takes] */
 } dlpi_scratch;
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
@@ -130,12 +138,13 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 
 /* A group is nobody's: wake one of those that lack one. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
-    const dlpi_stage *first = p->work[0];
-    for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
+    const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
+    for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
         uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0) dlpi_wake_for(p, first, 0); /* the consumer, if it is its stage */
+        if (bits != 0) dlpi_wake_for(p, takes, 0); /* the consumer, if it is its stage */
         for (; bits != 0; bits &= bits - 1)
-            if (dlpi_wake_worker(&p->waiters[0], g * 32u + (uint32_t)__builtin_ctz(bits))) return;
+            if (dlpi_wake_worker(&p->waiters[takes->work], g * 32u + (uint32_t)__builtin_ctz(bits)))
+                return;
     }
 }
 
@@ -230,7 +239,7 @@ static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 /* Before the dead one's runs are given up: another worker takes another group for them. */
 static void dlpi_scratch_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    if (!dlpi_writes_first(w)) return;
+    if ((w->st->held & DLPI_HELD_TAKES) == 0) return;
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
         if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
             dlpi_scratch_free(p, g + 1);
@@ -240,7 +249,7 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
 /* ---- a row ---- */
 
 /* The first of these fields is this of the worker's item: they follow those that its stage works
-   on. A field of a dataset joined later has the same number; neither stage sees that one. */
+   on. A field of a dataset joined later has the same number; no such stage sees that one. */
 static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
@@ -250,7 +259,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
+        const bool read = k->f[f].f.ragged && (w->st->held & DLPI_HELD_READS) != 0;
         w->data[first + f] = at + k->f[f].offset;
         w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
     }
@@ -289,15 +298,33 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
     return dlpi_keep_names(p, st, d->n_fields);
 }
 
-/* Between fetch and an item map: both see these fields, and others don't. */
-static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
-    if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
-        return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
+static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
+
+/* Which stages write, and which one reads; others don't see these fields. */
+static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_scratch *k = st->self;
+    dlpi_stage *writes = &p->stages[st->prev], *reads = st;
+    if (p->holder_stage != st)
+        return dlpi_bad_graph(p, st->name,
+                              "a pipe has scratch fields once: put all into one stage");
     if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
-    if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
-        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
-                        dlpi_scratch_of(p)->n);
+    if (!dlpi_scratch_fetches(writes))
+        return dlpi_bad_graph(p, st->name,
+                              "it must come directly after the stage that fetches what is in it: "
+                              "fetch, or a join");
+    do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
+    while (reads != NULL && dlpi_scratch_fetches(reads));
+    if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
+        return dlpi_bad_graph(p, st->name,
+                              "an item map must follow, with nothing but joins before it: it reads "
+                              "what was fetched");
+    for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
+        writes->held = DLPI_HELD_WRITES; /* one of a mix */
+    writes->held = DLPI_HELD_WRITES | DLPI_HELD_TAKES;
+    reads->held = DLPI_HELD_READS;
+    k->takes = writes;
+    k->reads = reads;
     return DLP_OK;
 }
 
@@ -314,15 +341,24 @@ static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k
     return rc;
 }
 
-/* How many groups of how many cells: one for each run that a worker of fetch may have in hand, and
-   two for each of the map, whose rows may all be runs of one. Of those that were asked for, groups
+/* Of the stages up to the map: one for each run that a worker may have in hand where they are
+   written, and where they are not, rows of which may all be runs of one, another for each. */
+static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
+    uint64_t least = 0;
+    for (int i = k->takes->work; i <= k->reads->work; i++) {
+        const dlpi_stage *st = p->work[i];
+        const uint64_t more = (st->held & DLPI_HELD_WRITES) == 0;
+        least += (uint64_t)st->n_workers * (dlpi_at_once(st) + more);
+    }
+    return least;
+}
+
+/* How many groups of how many cells. Of those that were asked for, groups
    are as large as leaves twice as many; else as large as the runs of quick items are, and there is
    one for each run under way, while all are few bytes. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
-    uint64_t least = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
-                     2 * (uint64_t)p->work[1]->n_workers;
-    uint64_t cells = k->asked;
+    uint64_t least = dlpi_scratch_least(p, k), cells = k->asked;
     uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
     if (cells == 0 && k->cell_bytes > 0) cells = DLPI_SCRATCH_BYTES / k->cell_bytes;
@@ -340,7 +376,9 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
 static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     uint64_t at = 0, align = 8;
-    int rc = dlpi_scratch_chain(p, st);
+    int rc = DLP_OK;
+    if (p->items.n + k->n > DLP_MAX_FIELDS)
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all datasets", k->n);
     for (uint32_t i = 0; i < k->n; i++)
         if (st->fields[i].ragged) at = k->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
@@ -364,22 +402,23 @@ static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    uint64_t n = p->work[0] != NULL ? (uint64_t)p->work[0]->n_workers : 0;
-    DLPI_UNUSED(st);
+    const dlpi_scratch *k = st->self;
+    uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
+    DLPI_UNUSED(p);
     out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
     return 1;
 }
 
-/* Items of the first two stages have these fields, too. */
+/* Items of stages that are something to the cells have these fields, too. */
 static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
-    for (int i = 0; i < 2; i++)
-        for (int n = 0; n < p->work[i]->n_workers; n++) {
-            dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
-            w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
-        }
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->st->held == 0) continue;
+        w->given.n_fields = w->item.n_fields = w->st->scope.n_fields + k->n;
+    }
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
@@ -409,8 +448,10 @@ static const dlpi_holder_ops dlpi_scratch_role = {
 
 static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .kind = DLP_STAGE_SCRATCH,
-    .rank = 5,
+    .rank = 6,
+    .many = 1,
     .self_bytes = sizeof(dlpi_scratch),
+    .widens = dlpi_scratch_roles,
     .check = dlpi_scratch_check,
     .layout = dlpi_scratch_layout,
     .blocks = dlpi_scratch_blocks,

@@ -19,6 +19,7 @@ enum { S_FETCH, S_MAP0, S_MAP1, S_BATCH, S_BMAP0, S_BMAP1, S_PARTS, STAGES_ };
 enum { C_NONE, C_PAD, C_PACK, C_OWN };
 enum { T_HAND, T_LOADER, T_CLASSIC, T_CONCURRENT };
 enum { START_FORK, START_EARLY };
+enum { ZIP_LAST, ZIP_FIRST, ZIP_READS }; /* after the maps; before; and it has the scratch */
 enum { CRASH_NONE, CRASH_HEALS, CRASH_STAYS };
 
 #define MOST_ITEMS 320
@@ -61,6 +62,7 @@ typedef struct cfg {
     int joined;                 /* a second dataset is zipped */
     uint64_t mix_first;         /* items of the first dataset, the rest a join's; 0: there is one */
     int scratch;                /* what fetch reads the first map decodes */
+    int zip_at;                 /* ZIP_*: where the second dataset comes */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
@@ -157,6 +159,10 @@ static inline int life_tuned(const wiring *w) {
     X(FILLS, "writes_all_bytes", c->fills, c->fills = 0) \
     X(CACHE, "cache", any_life(c, life_cache), LIVES(w->cache = 0)) \
     X(JOIN, "zipped with another dataset", c->joined, c->joined = 0) \
+    X(JOIN_FIRST, "zipped before the maps", c->joined && c->zip_at == ZIP_FIRST, \
+      c->zip_at = ZIP_LAST) \
+    X(JOIN_SCRATCH, "scratch fields of a zip", c->joined && c->zip_at == ZIP_READS, \
+      c->zip_at = ZIP_FIRST) \
     X(JOIN_MIX, "mixed with another dataset", c->mix_first > 0, c->mix_first = 0) \
     X(SCRATCH, "scratch fields", c->scratch, c->scratch = 0) \
     X(MAPS, "item maps", c->n_maps > 0, c->n_maps = 0) \
@@ -509,9 +515,10 @@ static inline void legal(cfg *c) {
     legal_chunks(c);
     legal_share(c);
     if (c->n_maps == 0 || c->kind == K_CHUNKS) c->scratch = 0;
-    if (c->scratch) c->mix_first = 0;
-    if (c->scratch) LIVES(w->cache = 0)
     if (c->kind != K_ITEMS || c->collate != C_NONE) c->joined = 0;
+    if (!c->joined) c->zip_at = ZIP_LAST;
+    if (!c->scratch && c->zip_at == ZIP_READS) c->zip_at = ZIP_FIRST;
+    if (c->scratch && c->zip_at != ZIP_READS) LIVES(w->cache = 0)
     if (c->kind != K_ITEMS || c->mix_first >= c->n_items) c->mix_first = 0;
     positions = c->samples ? c->samples : c->n_subset ? c->n_subset : c->n_items;
     if (c->steps) positions = (uint64_t)c->steps * c->batch;
@@ -546,6 +553,7 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     c->mix_first = one_in(&d, 3) ? 1 + roll(&d, (uint32_t)c->n_items) : 0;
     c->scratch = one_in(&d, 2);
     LIVES(w->cells = one_in(&d, 2) ? 0 : between(&d, 1, 9))
+    c->zip_at = between(&d, ZIP_LAST, ZIP_READS);
     if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);

@@ -143,18 +143,21 @@ static void row_get(const dlp_item *it, mrow *r) {
     memcpy(r->rag, it->data[2], r->len * sizeof r->rag[0]);
 }
 
-/* What fetch leaves for the first map, in the fields after its own. */
-static void scratch_put(dlp_item *it) {
-    uint32_t f = now_.ragged ? 3 : 2;
+/* Fields that a stage sees, but scratch. */
+static uint32_t fields_at(int s) {
+    return (now_.ragged ? 3u : 2u) + (s != S_FETCH && now_.zip_at != ZIP_LAST ? 1u : 0u);
+}
+
+/* What fetch, or the zip, leaves for the first map, in the fields after its own. */
+static void scratch_put(dlp_item *it, uint32_t f) {
     uint64_t raw[2] = {dlp_hash(it->index, 11, 12, 13), it->index};
     uint8_t *tail = it->data[f + 1];
-    if (!now_.scratch) return;
     memcpy(it->data[f], raw, sizeof raw);
     it->length[f + 1] = it->index % 8;
     for (uint64_t i = 0; i < it->index % 8; i++) tail[i] = (uint8_t)(it->index * 31 + i);
 }
 static void scratch_check(dlp_item *it) {
-    uint32_t f = now_.ragged ? 3 : 2;
+    uint32_t f = fields_at(S_MAP0);
     const uint8_t *tail = it->data[f + 1];
     uint64_t raw[2];
     if (!now_.scratch) return;
@@ -169,8 +172,9 @@ static void scratch_check(dlp_item *it) {
 }
 
 static void item_check(const dlp_item *it, int s) {
-    uint32_t held = now_.scratch && (s == S_FETCH || s == S_MAP0) ? 2 : 0;
-    if (it->n_fields != (now_.ragged ? 3u : 2u) + held || it->seed != now_.order_seed ||
+    const bool writes = s == S_FETCH && now_.zip_at != ZIP_READS;
+    uint32_t held = now_.scratch && (writes || s == S_MAP0) ? 2 : 0;
+    if (it->n_fields != fields_at(s) + held || it->seed != now_.order_seed ||
         (it->index >= now_.n_items && now_.kind != K_STREAM) || it->row >= now_.batch ||
         (it->epoch >= (uint64_t)now_.epochs && !now_.forever))
         violation("%s: item %d of epoch %d is not as it should be", stage_names[s], (int)it->index,
@@ -192,7 +196,7 @@ static int item_fetch(void *user, dlp_item *it) {
             violation("item %d is not in its part", (int)it->index);
     }
     row_put(it, &r);
-    scratch_put(it);
+    if (now_.scratch && now_.zip_at != ZIP_READS) scratch_put(it, fields_at(S_FETCH));
     rc = item_fault(it, S_FETCH);
     if (rc != 0) memset(it->data[0], 0xee, sizeof r.w);
     return rc;
@@ -688,12 +692,15 @@ static dlp_stage add_mixed(const cfg *c) {       /* needs: join */
     return dlp_pipe_add_join(run_.pipe, &d);     /* needs: join */
 } /* needs: join */
 
-static int call_join(void *user, dlp_item *it) {                             /* needs: join */
-    uint64_t word = dlp_hash(it->index, 2, 3, 4);                            /* needs: join */
-    (void)user;                                                              /* needs: join */
-    if (it->n_fields != 1) violation("a join sees %u fields", it->n_fields); /* needs: join */
-    memcpy(it->data[0], &word, sizeof word);                                 /* needs: join */
-    return 0;                                                                /* needs: join */
+static int call_join(void *user, dlp_item *it) {          /* needs: join */
+    uint64_t word = dlp_hash(it->index, 2, 3, 4);         /* needs: join */
+    const bool writes = now_.zip_at == ZIP_READS;         /* needs: join */
+    (void)user;                                           /* needs: join */
+    if (it->n_fields != (writes ? 3 : 1))                 /* needs: join */
+        violation("a join sees %u fields", it->n_fields); /* needs: join */
+    memcpy(it->data[0], &word, sizeof word);              /* needs: join */
+    if (writes) scratch_put(it, 1);                       /* needs: join */
+    return 0;                                             /* needs: join */
 } /* needs: join */
 
 static dlp_stage add_join(const cfg *c) {                                /* needs: join */
@@ -751,9 +758,11 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     at[n++] = run_.id[S_FETCH] = add_fetch(c);
     if (c->mix_first) at[n++] = add_mixed(c); /* needs: join */
     if (w->cache) at[n++] = dlp_pipe_add_cache(run_.pipe, &cache);
-    if (c->scratch) at[n++] = add_scratch(w); /* needs: scratch */
+    if (c->zip_at == ZIP_READS) at[n++] = add_join(c); /* needs: join */
+    if (c->scratch) at[n++] = add_scratch(w);          /* needs: scratch */
+    if (c->zip_at == ZIP_FIRST) at[n++] = add_join(c); /* needs: join */
     for (int i = 0; i < c->n_maps; i++) at[n++] = run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
-    if (c->joined) at[n++] = add_join(c); /* needs: join */
+    if (c->joined && c->zip_at == ZIP_LAST) at[n++] = add_join(c); /* needs: join */
     batch_desc(c, &batch);
     at[n++] = run_.id[S_BATCH] = dlp_pipe_add_batch(run_.pipe, &batch);
     for (int i = 0; i < c->n_bmaps; i++) at[n++] = run_.id[S_BMAP0 + i] = add_map(c, S_BMAP0 + i);

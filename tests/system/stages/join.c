@@ -663,7 +663,7 @@ static void join__chain_does_not_fit__refused_with_words(void) {
     chain_refused(1, 1, "stream, or pushed");
     chain_refused(2, 0, "a stream's items have no numbers");
     chain_refused(3, 0, "DLP_SKIP leaves the row out");
-    chain_refused(4, 1, "scratch fields");                  /* needs: scratch */
+    chain_refused(4, 1, "directly after fetch");            /* needs: scratch */
     chain_refused(5, 0, "how many items each input makes"); /* needs: parts */
     chain_refused(6, 1, "parts order the items of one");    /* needs: parts */
     chain_refused(7, 0, "views into chunks");               /* needs: split */
