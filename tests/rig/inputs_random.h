@@ -7,7 +7,7 @@
 #define MOST_LIVES 4
 
 enum { GUARD_NONE, GUARD_FINE, GUARD_DROP, GUARD_REPLACE };
-enum { SHARE_NONE, SHARE_WAIT, SHARE_DROP_NEW, SHARE_KEEP_NEWEST };
+enum { SHARE_NONE, SHARE_WAIT, SHARE_DROP_NEW, SHARE_KEEP_NEWEST, SHARE_ONE };
 
 typedef struct life {
     uint32_t world;
@@ -19,6 +19,8 @@ typedef struct life {
 typedef struct config {
     order_plan o;
     int guard, guard_first, maps, positions, heals, share, n_lives;
+    int raises;          /* inputs that can't be read are errors, and can be in the next life */
+    int sharers, leaves; /* subscribers of SHARE_ONE; one of them leaves, with a batch */
     int events;          /* times that all ranks seek, or leave an epoch */
     uint32_t kill_every; /* calls of the makers' callback */
     uint64_t seed;
@@ -261,6 +263,7 @@ static int64_t all_reduce(void *user, int64_t mine, int most);
 
 static dlp_workers_desc makers_desc(const life *l) {
     dlp_workers_desc w = {.num_workers = l->makers, .on_error = DLP_ON_ERROR_DROP, .retries = 2};
+    if (now_.raises) w.on_error = DLP_ON_ERROR_RAISE;
     w.placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
     return w;
 }
@@ -386,6 +389,11 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
     int rc;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
     if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH, shm.wait_subscribers = 1;
+    if (c->share == SHARE_ONE) {
+        shm.share = DLP_SHARE_ONE;
+        shm.serve_only = 1;
+        shm.wait_subscribers = c->sharers;
+    }
     if (l->processes || c->share) desc.shm = &shm;
     if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(*out, &sampler);
