@@ -2961,6 +2961,20 @@ typedef struct dlp_worker_stats {
                                    CPU quota was used up; 0 if not known (/proc/thread-self) */
 } dlp_worker_stats;
 
+/* Streams of inputs whose items nobody has counted (>>found): batches have as many rows of each,
+   so the one with the fewest items ends an epoch, or comes again first. Of this rank's, each with
+   the last pass of which all inputs were counted. */
+typedef struct dlp_stream_stats {
+    uint32_t streams, counted; /* this rank's; those with such a pass */
+    uint32_t all;              /* of all ranks */
+    int32_t drops; /* 1: an epoch ends with the first stream that is out; 2: of any rank */
+    uint64_t items, least, most; /* of their passes together; of a stream */
+    uint64_t left_out;           /* items of these that an epoch leaves out, with DLP_LAST_DROP, or
+                                      that come after steps_per_epoch; 0 too: not known yet, or rows
+                                      are packed */
+    uint64_t weights, weights_least, weights_most; /* of all streams, of one; 0: there are none */
+} dlp_stream_stats;
+
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;          /* DLP_STAGE_* */
@@ -2986,6 +3000,7 @@ typedef struct dlp_stage_stats {
     uint64_t inputs, inputs_items, inputs_empty;
     uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
+    dlp_stream_stats spread;
 } dlp_stage_stats;
 
 enum {
@@ -17033,6 +17048,10 @@ typedef struct dlpi_found_stream {
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
+    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
+                                                  of them, and how many there are */
+    uint64_t pass_items;
+    bool pass_whole; /* counted from its first input on */
 } dlpi_found_stream;
 
 typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
@@ -17046,6 +17065,17 @@ typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
 typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
 } dlpi_found_counts;
+
+/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
+   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
+   epoch ends with the first stream that is out, 2: of this rank or another. */
+typedef struct dlpi_found_spread {
+    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
+    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
+    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+} dlpi_found_spread;
+
+#define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item's place: each input of a run has most_items */
@@ -17068,7 +17098,6 @@ typedef struct dlpi_found_rule {
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has after them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -17086,6 +17115,7 @@ typedef struct dlpi_found {
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
+    dlpi_found_spread *spread;
     dlpi_found_cell *use;           /* [n_cells] */
     dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
     dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
@@ -17398,7 +17428,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
-                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
                        q->plan.window ? "part cells, windows" : "part cells");
 }
@@ -17424,12 +17455,33 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 7;
 }
 
+/* What of the streams' spread is known before an input is. */
+static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
+    const dlpi_found_plan *k = &q->plan;
+    dlpi_found_spread *to = q->spread;
+    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
+    to->streams = q->cursors.n;
+    to->all = k->streams;
+    to->each = q->rule ? 0 : q->each;
+    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
+    to->drops = drops ? 1 + q->agreed.asks : 0;
+    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
+        uint64_t sum = 0;
+        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
+        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
+        if (sum > to->weights_most) to->weights_most = sum;
+        to->weights += sum;
+    }
+}
+
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
+    dlpi_found_spread_begin(p, q);
     q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
@@ -17486,6 +17538,23 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_wake_for(p, p->source_stage, 1);
 }
 
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
+}
+
 /* Take the count of input k of cell c, which is the first of stream i that was not known; false:
    that can't be. */
 static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
@@ -17496,6 +17565,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
+    dlpi_found_pass_count(q, i, u->ordinal + k, u->failed ? 0 : items);
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
         used = q->rule->taken(items, used);
@@ -18906,6 +18976,46 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---- observers ---- */
 
+/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
+   after so many rows of each. */
+static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
+    return to->counted == to->streams && items > rows ? items - rows : 0;
+}
+
+/* Not known, or not whole, of an older version: nothing is said. */
+static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+    dlpi_found_spread h;
+    const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
+    uint64_t n = 0;
+    memset(&h, 0, sizeof h);
+    for (uint64_t at = 0; at < sizeof h; at += 8) {
+        uint64_t word;
+        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        memcpy((uint8_t *)&h + at, &word, sizeof word);
+    }
+    if (h.streams > words->rec[type].stride / 8) return;
+    to->streams = (uint32_t)h.streams;
+    to->all = (uint32_t)h.all;
+    to->weights = h.weights;
+    to->weights_least = h.weights_least;
+    to->weights_most = h.weights_most;
+    for (uint64_t i = 0; i < h.streams; i++) {
+        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (n-- == 0) continue;
+        if (to->counted == 0 || n < to->least) to->least = n;
+        if (n > to->most) to->most = n;
+        to->items += n;
+        to->counted++;
+    }
+    to->drops = (int32_t)(h.drops & 3);
+    if (h.each > 0 && h.drops)
+        to->left_out =
+            dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
+    for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
+        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+            to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
+}
+
 static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
     const int type = DLPI_REC_OWN + stage;
@@ -18915,6 +19025,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
     for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
         if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
     return true;
 }
 
@@ -19430,7 +19541,9 @@ static const dlpi_stage_ops dlpi_expand_ops = {
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
    known, and writes them into the slot; fetch's workers copy. */
 
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+_Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
+               "region layout");
 
 typedef struct dlpi_pack_segment {
     uint32_t cell, first, tokens;
@@ -19982,7 +20095,6 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .agree = d->agree,
                            .agree_user = d->agree_user};
     q->least_items = 1;
-    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
     return dlpi_found_take_ends(p, st);
 }
@@ -31092,6 +31204,38 @@ static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
     dlpi_text_add(t, ".\n");
 }
 
+static double dlpi_share_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
+}
+
+/* How unevenly streams have items, and what that costs an epoch. */
+static void dlpi_explain_streams(dlpi_text *t, const dlp_stage_stats *g) {
+    const dlp_stream_stats *x = &g->spread;
+    const char *items = dlpi_words_ops(g)->words.items;
+    if (x->counted > 0 && (x->streams > 1 || x->left_out > 0)) {
+        dlpi_text_add(t, "Streams: of %u of the %u that are read here a pass is counted: %" PRIu64,
+                      (unsigned)x->counted, (unsigned)x->streams, x->least);
+        if (x->most > x->least) dlpi_text_add(t, " to %" PRIu64, x->most);
+        dlpi_text_add(t, " %s each", items ? items : "items");
+        if (x->most > x->least)
+            dlpi_text_add(t, ", %s to %s %% of theirs",
+                          dlpi_num_percent(dlpi_share_of(x->least, x->items)).s,
+                          dlpi_num_percent(dlpi_share_of(x->most, x->items)).s);
+        if (x->left_out > 0)
+            dlpi_text_add(t, "; an epoch leaves out %s%s %%", x->drops == 2 ? "at least " : "",
+                          dlpi_num_percent(dlpi_share_of(x->left_out, x->items)).s);
+        dlpi_text_add(t, ".\n");
+    }
+    if (x->weights == 0 || x->all < 2) return;
+    dlpi_text_add(t, "Weights: of all %u streams one has %s to %s %% of the weight",
+                  (unsigned)x->all, dlpi_num_percent(dlpi_share_of(x->weights_least, x->weights)).s,
+                  dlpi_num_percent(dlpi_share_of(x->weights_most, x->weights)).s);
+    if (x->drops)
+        dlpi_text_add(t, "; if items are as many as weights say, an epoch leaves out %s %%",
+                      dlpi_num_percent(1 - x->all * dlpi_share_of(x->weights_least, x->weights)).s);
+    dlpi_text_add(t, ".\n");
+}
+
 /* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
@@ -31280,6 +31424,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
+    for (int i = 0; i < l.n; i++) dlpi_explain_streams(&t, &s->stages[i]);
     for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);

@@ -218,7 +218,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
-                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
                        q->plan.window ? "part cells, windows" : "part cells");
 }
@@ -244,12 +245,33 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 7;
 }
 
+/* What of the streams' spread is known before an input is. */
+static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
+    const dlpi_found_plan *k = &q->plan;
+    dlpi_found_spread *to = q->spread;
+    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
+    to->streams = q->cursors.n;
+    to->all = k->streams;
+    to->each = q->rule ? 0 : q->each;
+    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
+    to->drops = drops ? 1 + q->agreed.asks : 0;
+    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
+        uint64_t sum = 0;
+        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
+        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
+        if (sum > to->weights_most) to->weights_most = sum;
+        to->weights += sum;
+    }
+}
+
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
+    dlpi_found_spread_begin(p, q);
     q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
@@ -306,6 +328,23 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_wake_for(p, p->source_stage, 1);
 }
 
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
+}
+
 /* Take the count of input k of cell c, which is the first of stream i that was not known; false:
    that can't be. */
 static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
@@ -316,6 +355,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
+    dlpi_found_pass_count(q, i, u->ordinal + k, u->failed ? 0 : items);
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
         used = q->rule->taken(items, used);
