@@ -2633,9 +2633,10 @@ typedef struct dlp_part_desc {
                                   ranks are equal (>>found); NULL: they do not ask each other */
     void *agree_user;                                     /* borrowed until close */
     const uint64_t
-        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
+    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2699,8 +2700,10 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    one by one in turn; each stream takes its parts in that order, and inside each its items in their
    order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
    stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
-   C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
-   dlp_batch, is the number of its part.
+   C / W streams, W divides C, and loads their parts only. With shared_streams W divides B alone: a
+   stream at the border of two ranks is then read by both, each giving its own rows of it, which
+   costs the loads twice. A load that fails on one of the two alone makes their streams differ, as
+   dlp_state_merge tells. An item's dataset index, in dlp_item and dlp_batch, is its part's number.
 
    With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
    seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
@@ -2817,6 +2820,7 @@ typedef struct dlp_expand_desc {
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
+    int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2902,6 +2906,7 @@ typedef struct dlp_pack_desc {
                                  workers_max: 0. name NULL: "pack" */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
+    int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -16566,8 +16571,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
-    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
-        dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
+    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
+        dlpi_bad(p, st->name, "max_items",
+                 "0, as min_items, uneven and shared_streams, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
         dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
@@ -17093,6 +17099,7 @@ typedef struct dlpi_found_rule {
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+    void (*pass)(dlp_pipe *p, uint32_t i, uint32_t s); /* its next row is another rank's */
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
@@ -17273,6 +17280,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
     if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
         dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
     return p->err.code;
@@ -17306,10 +17314,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
                            "one at least",
                            c, q->plan.n_inputs);
-    if (c % p->world != 0)
+    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams",
+                           ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
@@ -17337,8 +17345,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->plan.batch = p->global_batch;
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
-    q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
+    q->plan.own_first = q->cursors.first =
+        (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
+    q->cursors.n =
+        (uint32_t)(((p->rank + UINT64_C(1)) * (p->global_batch / p->world) - 1) / q->each + 1) -
+        q->cursors.first;
     if (q->plan.weights && !dlpi_found_deal(&q->plan))
         return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
@@ -17905,7 +17916,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     }
     if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
     if (most == 0 && !q->all_items) *rows = 0;
-    if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
+    if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
 }
 
@@ -17939,6 +17950,16 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
+}
+
+/* The batch in slot s would have had a row, this rank's or not, of the input in cell c that failed.
+   So ranks that share a stream fail at the same batch. */
+static void dlpi_found_fail_batch(dlp_pipe *p, uint32_t s, uint32_t c) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position;
+    slot->dirty = 1;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
 /* Row r of slot s is of the input in cell c that failed. */
@@ -17992,6 +18013,14 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
+/* n rows more of the window that is open are given. */
+static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
+    x->at.place += n;
+    x->at.check = x->check;
+    x->given += n;
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+}
+
 /* The same out of the window of stream i. */
 static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
@@ -18002,11 +18031,38 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    x->at.place += n;
-    x->at.check = x->check;
-    x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+    dlpi_found_mixed_gone(p, x, n);
     return n;
+}
+
+static void dlpi_found_pass_mixed(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_row *row =
+        q->window_rows + i * q->plan.window + dlp_permutation_at(&q->window_orders[i], x->at.place);
+    const dlpi_found_cell *u = &q->use[row->cell];
+    if (u->failed && (u->run == 1 || row->number / q->most_items + 1 >= u->run))
+        dlpi_found_fail_batch(p, s, row->cell);
+    dlpi_found_mixed_gone(p, x, 1);
+}
+
+/* The next row of stream i is another rank's, which reads the stream, too. */
+static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    if (q->rule) {
+        q->rule->pass(p, i, s);
+        x->rows--;
+    } else if (q->plan.window) {
+        dlpi_found_open(p, i);
+        dlpi_found_pass_mixed(p, i, s);
+    } else {
+        const dlpi_found_cell *u = &q->use[x->head];
+        dlpi_found_advance(p, x->head, 1);
+        if (u->failed && u->taken == u->n) dlpi_found_fail_batch(p, s, x->head);
+        x->rows--;
+        dlpi_found_gone(q, x);
+    }
 }
 
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
@@ -18018,27 +18074,45 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
     }
 }
+/* ---- a batch's rows, and what a worker sees of one ---- */
 
 /* What is noted of a batch: it has items of this rank; more follow. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
-/* The rows of the batch in slot s, and the state after it. */
+/* Rows of stream i in the batch of slot s, from row r to end. */
+static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
+                                       uint32_t end) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
+    while (r < end && dlpi_found_rows_left(q, x) > 0)
+        r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
+                            : dlpi_found_give(p, x, s, r, end - r);
+    return r;
+}
+
+/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
+   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t count = dlpi_slot_at(p, s)->count;
+    const uint32_t count = dlpi_slot_at(p, s)->count;
+    const uint64_t own = p->rank * (p->global_batch / p->world);
     dlpi_source_state *state = dlpi_slot_source(p, s);
     memset(state, 0, sizeof *state);
     state->bytes = dlpi_cursors_bytes(&q->cursors);
     dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
+    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
-        uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
-        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
-        while (r < end && dlpi_found_rows_left(q, x) > 0)
-            r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                                : dlpi_found_give(p, x, s, r, end - r);
-        if (r > i * q->each) state->note |= DLPI_FOUND_HAS_ITEMS;
+        const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
+        uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
+        uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
+        end = r + n - after < count ? r + n - after : count;
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
+        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i, s);
+        r = dlpi_found_fill_stream(p, i, s, r, end);
         if (r < end) dlpi_found_holes(p, s, r, end);
+        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i, s);
+        r = end;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
@@ -19384,6 +19458,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                                  .max_items = d->expand ? d->max_out : 1,
                                  .steps_per_epoch = d->steps_per_epoch,
                                  .uneven = d->uneven,
+                                 .shared_streams = d->shared_streams,
                                  .agree = d->agree,
                                  .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
@@ -19727,11 +19802,28 @@ static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_pack_count(p, row);
 }
 
+static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t tokens = 0;
+    uint32_t segments = 0;
+    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
+         c = q->use[c].next, segments++) {
+        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
+        tokens += n < room ? n : room;
+        if (q->use[c].failed) dlpi_found_fail_batch(p, s, c);
+    }
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
 static const dlpi_found_rule dlpi_pack_cut = {
     .begin = dlpi_pack_cut_begin,
     .learned = dlpi_pack_cut_learned,
     .more = dlpi_pack_cut_more,
     .give = dlpi_pack_cut_give,
+    .pass = dlpi_pack_cut_pass,
 };
 
 /* ---- FIT: best fit in windows of N documents ----
@@ -20010,12 +20102,22 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_pack_count(p, row);
 }
 
+static void dlpi_fit_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    uint32_t c = dlpi_fit_pieces_of(k, i)[row->first].cell;
+    if (k->x.found.use[c].failed) dlpi_found_fail_batch(p, s, c);
+    k->x.found.streams[i].at = row->after;
+    dlpi_fit_drop(k, i);
+}
+
 static const dlpi_found_rule dlpi_pack_fit = {
     .begin = dlpi_fit_begin,
     .taken = dlpi_fit_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
     .give = dlpi_fit_give,
+    .pass = dlpi_fit_pass,
 };
 
 /* ---- memory ---- */
@@ -20092,6 +20194,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
                            .uneven = d->uneven,
+                           .shared_streams = d->shared_streams,
                            .agree = d->agree,
                            .agree_user = d->agree_user};
     q->least_items = 1;

@@ -79,6 +79,7 @@ typedef struct dlpi_found_rule {
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+    void (*pass)(dlp_pipe *p, uint32_t i, uint32_t s); /* its next row is another rank's */
 } dlpi_found_rule;
 
 typedef struct dlpi_found {

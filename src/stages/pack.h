@@ -42,6 +42,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
                            .uneven = d->uneven,
+                           .shared_streams = d->shared_streams,
                            .agree = d->agree,
                            .agree_user = d->agree_user};
     q->least_items = 1;

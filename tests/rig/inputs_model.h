@@ -340,11 +340,19 @@ static uint32_t batches_alone(const order_plan *o, uint64_t epoch, uint32_t from
     return o->last == DLP_LAST_DROP ? least : most;
 }
 
+/* The streams that rows of a rank are of. */
+static void streams_of(const order_plan *o, uint32_t rank, uint32_t world, uint32_t *from,
+                       uint32_t *to) {
+    uint32_t rows = o->batch / world;
+    *from = rank * rows / rows_each(o);
+    *to = ((rank + 1) * rows - 1) / rows_each(o) + 1;
+}
+
 /* Those of rank `rank` of `world`, as the rule of the epoch's end has it. */
 static uint32_t batches_of(const order_plan *o, uint64_t epoch, uint32_t rank, uint32_t world) {
-    uint32_t each = o->streams / world;
-    if (o->ends == ENDS_UNEVEN) return batches_alone(o, epoch, rank * each, (rank + 1) * each);
-    return batches_alone(o, epoch, 0, o->streams);
+    uint32_t from = 0, to = o->streams;
+    if (o->ends == ENDS_UNEVEN) streams_of(o, rank, world, &from, &to);
+    return batches_alone(o, epoch, from, to);
 }
 
 #endif

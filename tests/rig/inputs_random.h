@@ -19,6 +19,7 @@ typedef struct life {
 typedef struct config {
     order_plan o;
     int guard, guard_first, maps, positions, heals, share, n_lives;
+    int shared;          /* shared_streams */
     int raises;          /* inputs that can't be read are errors, and can be in the next life */
     int sharers, leaves; /* subscribers of SHARE_ONE; one of them leaves, with a batch */
     int events;          /* times that all ranks seek, or leave an epoch */
@@ -233,7 +234,7 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     if (b->epoch != epoch || b->in_epoch != k) return "another batch";
     if (b->position != (uint64_t)k * o->batch + (uint64_t)rank * rows) return "position";
     if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == all)) return "flags";
-    if (o->streams == 1 && o->last == DLP_LAST_PARTIAL && o->steps == 0 &&
+    if (o->streams == 1 && world == 1 && o->last == DLP_LAST_PARTIAL && o->steps == 0 &&
         streams_[epoch][0].n_rows - k * m < m)
         rows = streams_[epoch][0].n_rows - k * m;
     if (b->count != rows) return "count";
@@ -287,6 +288,7 @@ static void add_parts(dlp_pipe *p, config *c, const life *l) {
                        .user = o,
                        .workers = makers_desc(l),
                        .uneven = o->ends == ENDS_UNEVEN,
+                       .shared_streams = c->shared,
                        .window = o->window,
                        .agree = o->ends == ENDS_AGREE ? all_reduce : NULL,
                        .weights = o->weighed ? o->weight : NULL};
@@ -305,6 +307,7 @@ static void add_expand(dlp_pipe *p, config *c, const life *l) {
                          .steps_per_epoch = o->steps,
                          .shuffle_items = o->shuffle_items,
                          .uneven = o->ends == ENDS_UNEVEN,
+                         .shared_streams = c->shared,
                          .workers = makers_desc(l),
                          .window = o->window,
                          .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
@@ -321,6 +324,7 @@ static void add_pack(dlp_pipe *p, config *c, const life *l) {
                        .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
                        .positions = c->positions,
                        .uneven = o->ends == ENDS_UNEVEN,
+                       .shared_streams = c->shared,
                        .streams = o->streams,
                        .steps_per_epoch = o->steps,
                        .workers = makers_desc(l),

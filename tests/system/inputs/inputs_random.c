@@ -91,7 +91,7 @@ static void draw_order(order_plan *o, uint64_t *d) {
 static void draw_life(const config *c, life *l, uint64_t *d, int processes) {
     static const int makers[] = {DLP_NONE, 1, 2, 4}, fetchers[] = {DLP_NONE, 1, 3};
     memset(l, 0, sizeof *l);
-    l->world = test_pick(d, 3) ? divisor(d, c->o.streams, MOST_RANKS) : 1;
+    l->world = test_pick(d, 3) ? divisor(d, c->shared ? c->o.batch : c->o.streams, MOST_RANKS) : 1;
     l->stop = 1 + test_pick(d, 14);
     l->makers = makers[test_pick(d, 4)];
     l->fetchers = fetchers[test_pick(d, 3)];
@@ -131,6 +131,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     if (c->share) c->events = 0;
     c->raises = !c->share && test_pick(&d, 3) == 0;
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
+    c->shared = (int)test_pick(&d, 2);
     c->n_lives = 1 + (int)test_pick(&d, MOST_LIVES);
     if (c->raises && c->n_lives == 1) c->n_lives = 2;
     if (c->share == SHARE_ONE) c->n_lives = 1; /* nobody has a state */
@@ -162,11 +163,11 @@ static void describe(const config *c) {
     printf(
         "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
         "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
-        "raises %d, share %d %d %d, events %d, kill %u\n",
+        "raises %d, shared %d, share %d %d %d, events %d, kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
         o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->tokens, o->overlap,
-        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->share,
-        c->sharers, c->leaves, c->events, c->kill_every);
+        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->shared,
+        c->share, c->sharers, c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
@@ -314,11 +315,12 @@ static void took(rank2 *k, dlp_batch *b) {
 /* Does the next batch of some rank fail? Ranks that agree on ends fail together; of others those
    whose own it is, and this one leaves off with them. */
 static int error_due(rank2 *k) {
-    const uint32_t c = now_.o.streams, each = c / k->l->world;
+    const uint32_t c = now_.o.streams;
+    uint32_t from, to;
+    streams_of(&now_.o, k->rank, k->l->world, &from, &to);
     if (!now_.raises || k->at.epoch >= (uint64_t)now_.o.epochs) return 0;
     if (!batch_fails(&now_.o, k->at.epoch, k->at.k, 0, c, torn_)) return 0;
-    k->raised =
-        1 + batch_fails(&now_.o, k->at.epoch, k->at.k, k->rank * each, (k->rank + 1) * each, torn_);
+    k->raised = 1 + batch_fails(&now_.o, k->at.epoch, k->at.k, from, to, torn_);
     return 1;
 }
 
