@@ -2642,9 +2642,10 @@ typedef struct dlp_part_desc {
                                   ranks are equal (>>found); NULL: they do not ask each other */
     void *agree_user;                                     /* borrowed until close */
     const uint64_t
-        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
+    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2708,8 +2709,10 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    one by one in turn; each stream takes its parts in that order, and inside each its items in their
    order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
    stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
-   C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
-   dlp_batch, is the number of its part.
+   C / W streams, W divides C, and loads their parts only. With shared_streams W divides B alone: a
+   stream at the border of two ranks is then read by both, each giving its own rows of it, which
+   costs the loads twice. A load that fails on one of the two alone makes their streams differ, as
+   dlp_state_merge tells. An item's dataset index, in dlp_item and dlp_batch, is its part's number.
 
    With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
    seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
@@ -2828,6 +2831,7 @@ typedef struct dlp_expand_desc {
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
+    int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2913,6 +2917,7 @@ typedef struct dlp_pack_desc {
                                  workers_max: 0. name NULL: "pack" */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
+    int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2972,6 +2977,20 @@ typedef struct dlp_worker_stats {
                                    CPU quota was used up; 0 if not known (/proc/thread-self) */
 } dlp_worker_stats;
 
+/* Streams of inputs whose items nobody has counted (>>found): batches have as many rows of each,
+   so the one with the fewest items ends an epoch, or comes again first. Of this rank's, each with
+   the last pass of which all inputs were counted. */
+typedef struct dlp_stream_stats {
+    uint32_t streams, counted; /* this rank's; those with such a pass */
+    uint32_t all;              /* of all ranks */
+    int32_t drops; /* 1: an epoch ends with the first stream that is out; 2: of any rank */
+    uint64_t items, least, most; /* of their passes together; of a stream */
+    uint64_t left_out;           /* items of these that an epoch leaves out, with DLP_LAST_DROP, or
+                                      that come after steps_per_epoch; 0 too: not known yet, or rows
+                                      are packed */
+    uint64_t weights, weights_least, weights_most; /* of all streams, of one; 0: there are none */
+} dlp_stream_stats;
+
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;          /* DLP_STAGE_* */
@@ -2997,6 +3016,7 @@ typedef struct dlp_stage_stats {
     uint64_t inputs, inputs_items, inputs_empty;
     uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
+    dlp_stream_stats spread;
 } dlp_stage_stats;
 
 enum {
@@ -4499,14 +4519,15 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     return dlpi_await_asleep(w, until);
 }
 
+static uint32_t dlpi_wait_cpus; /* C1 cores, as the first policy has found them; 0: none has */
+
 /* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
    wake-up takes; else make way soon, but a few times before paying for sleep. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    static uint32_t cpus;
-    uint32_t n = DLPI_LOAD_RLX(&cpus); /* C1, any value read twice is the same */
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* C1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&cpus, n); /* C1 */
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* C1 */
     }
     *spin_ns = peers <= n ? 10000 : 1000;
     *yields = peers <= n ? 0 : 50;
@@ -16616,8 +16637,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
-    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
-        dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
+    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
+        dlpi_bad(p, st->name, "max_items",
+                 "0, as min_items, uneven and shared_streams, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
         dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
@@ -17098,6 +17120,10 @@ typedef struct dlpi_found_stream {
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
+    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
+                                                  of them, and how many there are */
+    uint64_t pass_items;
+    bool pass_whole; /* counted from its first input on */
 } dlpi_found_stream;
 
 typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
@@ -17111,6 +17137,17 @@ typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
 typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
 } dlpi_found_counts;
+
+/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
+   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
+   epoch ends with the first stream that is out, 2: of this rank or another. */
+typedef struct dlpi_found_spread {
+    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
+    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
+    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+} dlpi_found_spread;
+
+#define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item's place: each input of a run has most_items */
@@ -17128,12 +17165,12 @@ typedef struct dlpi_found_rule {
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+    void (*pass)(dlp_pipe *p, uint32_t i, uint32_t s); /* its next row is another rank's */
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has after them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -17151,6 +17188,7 @@ typedef struct dlpi_found {
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
+    dlpi_found_spread *spread;
     dlpi_found_cell *use;           /* [n_cells] */
     dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
     dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
@@ -17308,6 +17346,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
     if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
         dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
     return p->err.code;
@@ -17341,10 +17380,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
                            "one at least",
                            c, q->plan.n_inputs);
-    if (c % p->world != 0)
+    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams",
+                           ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
@@ -17372,8 +17411,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->plan.batch = p->global_batch;
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
-    q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
+    q->plan.own_first = q->cursors.first =
+        (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
+    q->cursors.n =
+        (uint32_t)(((p->rank + UINT64_C(1)) * (p->global_batch / p->world) - 1) / q->each + 1) -
+        q->cursors.first;
     if (q->plan.weights && !dlpi_found_deal(&q->plan))
         return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
@@ -17463,7 +17505,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
-                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
                        q->plan.window ? "part cells, windows" : "part cells");
 }
@@ -17489,12 +17532,33 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 7;
 }
 
+/* What of the streams' spread is known before an input is. */
+static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
+    const dlpi_found_plan *k = &q->plan;
+    dlpi_found_spread *to = q->spread;
+    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
+    to->streams = q->cursors.n;
+    to->all = k->streams;
+    to->each = q->rule ? 0 : q->each;
+    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
+    to->drops = drops ? 1 + q->agreed.asks : 0;
+    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
+        uint64_t sum = 0;
+        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
+        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
+        if (sum > to->weights_most) to->weights_most = sum;
+        to->weights += sum;
+    }
+}
+
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
+    dlpi_found_spread_begin(p, q);
     q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
@@ -17551,6 +17615,23 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_wake_for(p, p->source_stage, 1);
 }
 
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
+}
+
 /* Take the count of input k of cell c, which is the first of stream i that was not known; false:
    that can't be. */
 static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
@@ -17561,6 +17642,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
+    dlpi_found_pass_count(q, i, u->ordinal + k, u->failed ? 0 : items);
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
         used = q->rule->taken(items, used);
@@ -17900,7 +17982,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     }
     if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
     if (most == 0 && !q->all_items) *rows = 0;
-    if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
+    if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
 }
 
@@ -17934,6 +18016,16 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
+}
+
+/* The batch in slot s would have had a row, this rank's or not, of the input in cell c that failed.
+   So ranks that share a stream fail at the same batch. */
+static void dlpi_found_fail_batch(dlp_pipe *p, uint32_t s, uint32_t c) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position;
+    slot->dirty = 1;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
 /* Row r of slot s is of the input in cell c that failed. */
@@ -17987,6 +18079,14 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
+/* n rows more of the window that is open are given. */
+static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
+    x->at.place += n;
+    x->at.check = x->check;
+    x->given += n;
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+}
+
 /* The same out of the window of stream i. */
 static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
@@ -17997,11 +18097,38 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    x->at.place += n;
-    x->at.check = x->check;
-    x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+    dlpi_found_mixed_gone(p, x, n);
     return n;
+}
+
+static void dlpi_found_pass_mixed(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_row *row =
+        q->window_rows + i * q->plan.window + dlp_permutation_at(&q->window_orders[i], x->at.place);
+    const dlpi_found_cell *u = &q->use[row->cell];
+    if (u->failed && (u->run == 1 || row->number / q->most_items + 1 >= u->run))
+        dlpi_found_fail_batch(p, s, row->cell);
+    dlpi_found_mixed_gone(p, x, 1);
+}
+
+/* The next row of stream i is another rank's, which reads the stream, too. */
+static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    if (q->rule) {
+        q->rule->pass(p, i, s);
+        x->rows--;
+    } else if (q->plan.window) {
+        dlpi_found_open(p, i);
+        dlpi_found_pass_mixed(p, i, s);
+    } else {
+        const dlpi_found_cell *u = &q->use[x->head];
+        dlpi_found_advance(p, x->head, 1);
+        if (u->failed && u->taken == u->n) dlpi_found_fail_batch(p, s, x->head);
+        x->rows--;
+        dlpi_found_gone(q, x);
+    }
 }
 
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
@@ -18013,27 +18140,45 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
     }
 }
+/* ---- a batch's rows, and what a worker sees of one ---- */
 
 /* What is noted of a batch: it has items of this rank; more follow. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
-/* The rows of the batch in slot s, and the state after it. */
+/* Rows of stream i in the batch of slot s, from row r to end. */
+static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
+                                       uint32_t end) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
+    while (r < end && dlpi_found_rows_left(q, x) > 0)
+        r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
+                            : dlpi_found_give(p, x, s, r, end - r);
+    return r;
+}
+
+/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
+   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t count = dlpi_slot_at(p, s)->count;
+    const uint32_t count = dlpi_slot_at(p, s)->count;
+    const uint64_t own = p->rank * (p->global_batch / p->world);
     dlpi_source_state *state = dlpi_slot_source(p, s);
     memset(state, 0, sizeof *state);
     state->bytes = dlpi_cursors_bytes(&q->cursors);
     dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
+    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
-        uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
-        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
-        while (r < end && dlpi_found_rows_left(q, x) > 0)
-            r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                                : dlpi_found_give(p, x, s, r, end - r);
-        if (r > i * q->each) state->note |= DLPI_FOUND_HAS_ITEMS;
+        const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
+        uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
+        uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
+        end = r + n - after < count ? r + n - after : count;
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
+        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i, s);
+        r = dlpi_found_fill_stream(p, i, s, r, end);
         if (r < end) dlpi_found_holes(p, s, r, end);
+        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i, s);
+        r = end;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
@@ -18971,6 +19116,46 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---- observers ---- */
 
+/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
+   after so many rows of each. */
+static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
+    return to->counted == to->streams && items > rows ? items - rows : 0;
+}
+
+/* Not known, or not whole, of an older version: nothing is said. */
+static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+    dlpi_found_spread h;
+    const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
+    uint64_t n = 0;
+    memset(&h, 0, sizeof h);
+    for (uint64_t at = 0; at < sizeof h; at += 8) {
+        uint64_t word;
+        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        memcpy((uint8_t *)&h + at, &word, sizeof word);
+    }
+    if (h.streams > words->rec[type].stride / 8) return;
+    to->streams = (uint32_t)h.streams;
+    to->all = (uint32_t)h.all;
+    to->weights = h.weights;
+    to->weights_least = h.weights_least;
+    to->weights_most = h.weights_most;
+    for (uint64_t i = 0; i < h.streams; i++) {
+        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (n-- == 0) continue;
+        if (to->counted == 0 || n < to->least) to->least = n;
+        if (n > to->most) to->most = n;
+        to->items += n;
+        to->counted++;
+    }
+    to->drops = (int32_t)(h.drops & 3);
+    if (h.each > 0 && h.drops)
+        to->left_out =
+            dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
+    for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
+        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+            to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
+}
+
 static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
     const int type = DLPI_REC_OWN + stage;
@@ -18980,6 +19165,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
     for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
         if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
     return true;
 }
 
@@ -19338,6 +19524,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                                  .max_items = d->expand ? d->max_out : 1,
                                  .steps_per_epoch = d->steps_per_epoch,
                                  .uneven = d->uneven,
+                                 .shared_streams = d->shared_streams,
                                  .agree = d->agree,
                                  .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
@@ -19495,7 +19682,9 @@ static const dlpi_stage_ops dlpi_expand_ops = {
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
    known, and writes them into the slot; fetch's workers copy. */
 
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+_Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
+               "region layout");
 
 typedef struct dlpi_pack_segment {
     uint32_t cell, first, tokens;
@@ -19679,11 +19868,28 @@ static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_pack_count(p, row);
 }
 
+static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t tokens = 0;
+    uint32_t segments = 0;
+    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
+         c = q->use[c].next, segments++) {
+        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
+        tokens += n < room ? n : room;
+        if (q->use[c].failed) dlpi_found_fail_batch(p, s, c);
+    }
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
 static const dlpi_found_rule dlpi_pack_cut = {
     .begin = dlpi_pack_cut_begin,
     .learned = dlpi_pack_cut_learned,
     .more = dlpi_pack_cut_more,
     .give = dlpi_pack_cut_give,
+    .pass = dlpi_pack_cut_pass,
 };
 
 /* ---- FIT: best fit in windows of N documents ----
@@ -19962,12 +20168,22 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_pack_count(p, row);
 }
 
+static void dlpi_fit_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    uint32_t c = dlpi_fit_pieces_of(k, i)[row->first].cell;
+    if (k->x.found.use[c].failed) dlpi_found_fail_batch(p, s, c);
+    k->x.found.streams[i].at = row->after;
+    dlpi_fit_drop(k, i);
+}
+
 static const dlpi_found_rule dlpi_pack_fit = {
     .begin = dlpi_fit_begin,
     .taken = dlpi_fit_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
     .give = dlpi_fit_give,
+    .pass = dlpi_fit_pass,
 };
 
 /* ---- memory ---- */
@@ -20044,10 +20260,10 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
                            .uneven = d->uneven,
+                           .shared_streams = d->shared_streams,
                            .agree = d->agree,
                            .agree_user = d->agree_user};
     q->least_items = 1;
-    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
     return dlpi_found_take_ends(p, st);
 }
@@ -26567,6 +26783,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker     producers that wait (PU2)
+   O1     owners          >>queues              reader, producers: how many there are, a hint
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -26602,6 +26819,10 @@ typedef struct dlpi_push_fields { /* where each lies in a record */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
+typedef struct dlpi_push_crowd {
+    uint32_t attached, looks;
+} dlpi_push_crowd;
+
 struct dlp_push {
     dlpi_push_head *head;
     dlpi_push_head was; /* as open wrote it */
@@ -26626,6 +26847,7 @@ struct dlp_push {
     uint64_t n_kept;
     uint32_t damaged_by; /* whose lane it was, while damaged */
     const dlp_pipe *by;  /* that reads, since begun */
+    dlpi_push_crowd crowd;
 };
 
 struct dlp_pusher {
@@ -26637,6 +26859,7 @@ struct dlp_pusher {
     dlp_mpsc_tx tx;
     void *record; /* begun, not committed */
     uint32_t number, full, lanes;
+    dlpi_push_crowd crowd;
     bool ended;
 };
 
@@ -26769,6 +26992,18 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* Producers that are attached, counted again at every wait or, of many lanes, now and then: a wait
+   may be shorter than to look at all of them. One that was killed counts until another one has its
+   place. */
+static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
+    if (c->looks++ % (1 + lanes / 64) == 0) {
+        c->attached = 0;
+        for (uint32_t i = 0; i < lanes; i++)
+            c->attached += DLPI_LOAD_RLX(&owners[i]) != 0; /* a hint */
+    }
+    return c->attached;
+}
+
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
    takes tens of them. So where waits are short, and producers, reader and consumer have not a core
    each, those two make way, but do not sleep. */
@@ -26892,7 +27127,8 @@ static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
     now = dlpi_now_ns();
-    dlpi_push_waited(now - began, s->writers, &s->rx.spin_ns, &s->rx.yields);
+    dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
+                     &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
 }
 
@@ -27221,6 +27457,11 @@ static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     return mark == DLPI_PUSH_END;
 }
 
+/* With this one. Its own owner word stands at its number among those of all. */
+static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
+    return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -27248,9 +27489,10 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
                               number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
                                                      : "the lanes (%" PRIu32 ") are damaged",
                               h.max_producers);
-    if (u->tx.lane.record_bytes != u->at.record)
+    if (u->tx.lane.record_bytes != u->at.record ||
+        dlp_mpsc_bytes(h.record_bytes, u->tx.lane.capacity, h.max_producers) != h.bundle_bytes)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                              "the lanes' records are of another size");
+                              "the lanes are of another size, or number");
     if (d->number > 0 && dlpi_pusher_said_end(u)) {
         dlp_mpsc_detach_tx(&u->tx);
         return dlpi_error_set(err, DLP_ERR_STATE, "number",
@@ -27260,6 +27502,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     u->full = h.full;
     u->lanes = h.max_producers;
     u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
     return DLP_OK;
 }
 
@@ -27319,7 +27562,8 @@ __attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, dlpi_pusher_attached(u), &u->tx.lane.spin_ns,
+                         &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
@@ -31153,6 +31397,38 @@ static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
     dlpi_text_add(t, ".\n");
 }
 
+static double dlpi_share_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
+}
+
+/* How unevenly streams have items, and what that costs an epoch. */
+static void dlpi_explain_streams(dlpi_text *t, const dlp_stage_stats *g) {
+    const dlp_stream_stats *x = &g->spread;
+    const char *items = dlpi_words_ops(g)->words.items;
+    if (x->counted > 0 && (x->streams > 1 || x->left_out > 0)) {
+        dlpi_text_add(t, "Streams: of %u of the %u that are read here a pass is counted: %" PRIu64,
+                      (unsigned)x->counted, (unsigned)x->streams, x->least);
+        if (x->most > x->least) dlpi_text_add(t, " to %" PRIu64, x->most);
+        dlpi_text_add(t, " %s each", items ? items : "items");
+        if (x->most > x->least)
+            dlpi_text_add(t, ", %s to %s %% of theirs",
+                          dlpi_num_percent(dlpi_share_of(x->least, x->items)).s,
+                          dlpi_num_percent(dlpi_share_of(x->most, x->items)).s);
+        if (x->left_out > 0)
+            dlpi_text_add(t, "; an epoch leaves out %s%s %%", x->drops == 2 ? "at least " : "",
+                          dlpi_num_percent(dlpi_share_of(x->left_out, x->items)).s);
+        dlpi_text_add(t, ".\n");
+    }
+    if (x->weights == 0 || x->all < 2) return;
+    dlpi_text_add(t, "Weights: of all %u streams one has %s to %s %% of the weight",
+                  (unsigned)x->all, dlpi_num_percent(dlpi_share_of(x->weights_least, x->weights)).s,
+                  dlpi_num_percent(dlpi_share_of(x->weights_most, x->weights)).s);
+    if (x->drops)
+        dlpi_text_add(t, "; if items are as many as weights say, an epoch leaves out %s %%",
+                      dlpi_num_percent(1 - x->all * dlpi_share_of(x->weights_least, x->weights)).s);
+    dlpi_text_add(t, ".\n");
+}
+
 /* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
@@ -31341,6 +31617,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
+    for (int i = 0; i < l.n; i++) dlpi_explain_streams(&t, &s->stages[i]);
     for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);

@@ -52,6 +52,7 @@ typedef struct dlp_expand_desc {
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
+    int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,

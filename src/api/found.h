@@ -11,8 +11,10 @@
    one by one in turn; each stream takes its parts in that order, and inside each its items in their
    order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
    stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
-   C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
-   dlp_batch, is the number of its part.
+   C / W streams, W divides C, and loads their parts only. With shared_streams W divides B alone: a
+   stream at the border of two ranks is then read by both, each giving its own rows of it, which
+   costs the loads twice. A load that fails on one of the two alone makes their streams differ, as
+   dlp_state_merge tells. An item's dataset index, in dlp_item and dlp_batch, is its part's number.
 
    With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
    seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and

@@ -75,6 +75,7 @@ typedef struct dlp_pack_desc {
                                  workers_max: 0. name NULL: "pack" */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
     void *agree_user;                                     /* borrowed until close */
+    int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,

@@ -76,9 +76,10 @@ typedef struct dlp_part_desc {
                                   ranks are equal (>>found); NULL: they do not ask each other */
     void *agree_user;                                     /* borrowed until close */
     const uint64_t
-        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
                                 1, at most 2^62 together. Parts are dealt to streams so that these
                                 are of like weight (>>found); copied; NULL: all alike */
+    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;

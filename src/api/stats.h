@@ -38,6 +38,20 @@ typedef struct dlp_worker_stats {
                                    CPU quota was used up; 0 if not known (/proc/thread-self) */
 } dlp_worker_stats;
 
+/* Streams of inputs whose items nobody has counted (>>found): batches have as many rows of each,
+   so the one with the fewest items ends an epoch, or comes again first. Of this rank's, each with
+   the last pass of which all inputs were counted. */
+typedef struct dlp_stream_stats {
+    uint32_t streams, counted; /* this rank's; those with such a pass */
+    uint32_t all;              /* of all ranks */
+    int32_t drops; /* 1: an epoch ends with the first stream that is out; 2: of any rank */
+    uint64_t items, least, most; /* of their passes together; of a stream */
+    uint64_t left_out;           /* items of these that an epoch leaves out, with DLP_LAST_DROP, or
+                                      that come after steps_per_epoch; 0 too: not known yet, or rows
+                                      are packed */
+    uint64_t weights, weights_least, weights_most; /* of all streams, of one; 0: there are none */
+} dlp_stream_stats;
+
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;          /* DLP_STAGE_* */
@@ -63,6 +77,7 @@ typedef struct dlp_stage_stats {
     uint64_t inputs, inputs_items, inputs_empty;
     uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
+    dlp_stream_stats spread;
 } dlp_stage_stats;
 
 enum {

@@ -119,14 +119,15 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     return dlpi_await_asleep(w, until);
 }
 
+static uint32_t dlpi_wait_cpus; /* C1 cores, as the first policy has found them; 0: none has */
+
 /* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
    wake-up takes; else make way soon, but a few times before paying for sleep. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    static uint32_t cpus;
-    uint32_t n = DLPI_LOAD_RLX(&cpus); /* C1, any value read twice is the same */
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* C1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&cpus, n); /* C1 */
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* C1 */
     }
     *spin_ns = peers <= n ? 10000 : 1000;
     *yields = peers <= n ? 0 : 50;

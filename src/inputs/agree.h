@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "inputs/found.h"
+#include "inputs/fill.h"
 #include "core/deliver.h"
 /* ---- ends that several ranks agree on ----
    Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask

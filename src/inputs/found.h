@@ -63,6 +63,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
     if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
         dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
     return p->err.code;
@@ -96,10 +97,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
                            "one at least",
                            c, q->plan.n_inputs);
-    if (c % p->world != 0)
+    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams",
+                           ": a rank reads whole streams, or gives shared_streams = 1",
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
@@ -127,8 +128,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->plan.batch = p->global_batch;
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
-    q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
+    q->plan.own_first = q->cursors.first =
+        (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
+    q->cursors.n =
+        (uint32_t)(((p->rank + UINT64_C(1)) * (p->global_batch / p->world) - 1) / q->each + 1) -
+        q->cursors.first;
     if (q->plan.weights && !dlpi_found_deal(&q->plan))
         return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
@@ -218,7 +222,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
-                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
                        q->plan.window ? "part cells, windows" : "part cells");
 }
@@ -244,12 +249,33 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 7;
 }
 
+/* What of the streams' spread is known before an input is. */
+static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
+    const dlpi_found_plan *k = &q->plan;
+    dlpi_found_spread *to = q->spread;
+    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
+    to->streams = q->cursors.n;
+    to->all = k->streams;
+    to->each = q->rule ? 0 : q->each;
+    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
+    to->drops = drops ? 1 + q->agreed.asks : 0;
+    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
+        uint64_t sum = 0;
+        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
+        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
+        if (sum > to->weights_most) to->weights_most = sum;
+        to->weights += sum;
+    }
+}
+
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
+    dlpi_found_spread_begin(p, q);
     q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
@@ -306,6 +332,23 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     dlpi_wake_for(p, p->source_stage, 1);
 }
 
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
+}
+
 /* Take the count of input k of cell c, which is the first of stream i that was not known; false:
    that can't be. */
 static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
@@ -316,6 +359,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
     uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
+    dlpi_found_pass_count(q, i, u->ordinal + k, u->failed ? 0 : items);
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
         used = q->rule->taken(items, used);
@@ -655,7 +699,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     }
     if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
     if (most == 0 && !q->all_items) *rows = 0;
-    if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
+    if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
 }
 
@@ -689,6 +733,16 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
     u->used = dlpi_input_use(p, c, s);
+}
+
+/* The batch in slot s would have had a row, this rank's or not, of the input in cell c that failed.
+   So ranks that share a stream fail at the same batch. */
+static void dlpi_found_fail_batch(dlp_pipe *p, uint32_t s, uint32_t c) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position;
+    slot->dirty = 1;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
 /* Row r of slot s is of the input in cell c that failed. */
@@ -742,6 +796,14 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
+/* n rows more of the window that is open are given. */
+static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
+    x->at.place += n;
+    x->at.check = x->check;
+    x->given += n;
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+}
+
 /* The same out of the window of stream i. */
 static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
@@ -752,11 +814,38 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    x->at.place += n;
-    x->at.check = x->check;
-    x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+    dlpi_found_mixed_gone(p, x, n);
     return n;
+}
+
+static void dlpi_found_pass_mixed(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_row *row =
+        q->window_rows + i * q->plan.window + dlp_permutation_at(&q->window_orders[i], x->at.place);
+    const dlpi_found_cell *u = &q->use[row->cell];
+    if (u->failed && (u->run == 1 || row->number / q->most_items + 1 >= u->run))
+        dlpi_found_fail_batch(p, s, row->cell);
+    dlpi_found_mixed_gone(p, x, 1);
+}
+
+/* The next row of stream i is another rank's, which reads the stream, too. */
+static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    if (q->rule) {
+        q->rule->pass(p, i, s);
+        x->rows--;
+    } else if (q->plan.window) {
+        dlpi_found_open(p, i);
+        dlpi_found_pass_mixed(p, i, s);
+    } else {
+        const dlpi_found_cell *u = &q->use[x->head];
+        dlpi_found_advance(p, x->head, 1);
+        if (u->failed && u->taken == u->n) dlpi_found_fail_batch(p, s, x->head);
+        x->rows--;
+        dlpi_found_gone(q, x);
+    }
 }
 
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
@@ -767,53 +856,4 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
         if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
     }
-}
-
-/* What is noted of a batch: it has items of this rank; more follow. */
-enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
-
-/* The rows of the batch in slot s, and the state after it. */
-static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
-    dlpi_found *q = dlpi_found_of(p);
-    uint32_t count = dlpi_slot_at(p, s)->count;
-    dlpi_source_state *state = dlpi_slot_source(p, s);
-    memset(state, 0, sizeof *state);
-    state->bytes = dlpi_cursors_bytes(&q->cursors);
-    dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
-        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
-        while (r < end && dlpi_found_rows_left(q, x) > 0)
-            r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                                : dlpi_found_give(p, x, s, r, end - r);
-        if (r > i * q->each) state->note |= DLPI_FOUND_HAS_ITEMS;
-        if (r < end) dlpi_found_holes(p, s, r, end);
-        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
-        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
-    }
-}
-
-/* ---- a row of it is fetched ---- */
-
-static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                                void *extra) {
-    const dlp_pipe *p = w->p;
-    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, from->cell);
-    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
-    dlp_part *part = extra;
-    *part = dlpi_input_shown(p, from->cell);
-    part->item = from->number;
-    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
-    it->part = part;
-}
-
-/* The input that a row comes from: a replacement is out of the same. */
-static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    DLPI_UNUSED(epoch);
-    DLPI_UNUSED(position);
-    DLPI_UNUSED(k);
-    return dlpi_slot_index(w->p, s)[row];
 }

@@ -34,6 +34,10 @@ typedef struct dlpi_found_stream {
                                    with what is given of it: of its items known at the place */
     uint64_t given;             /* rows in this epoch */
     uint64_t length, check;     /* of the window that is open; length 0: none is */
+    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
+                                                  of them, and how many there are */
+    uint64_t pass_items;
+    bool pass_whole; /* counted from its first input on */
 } dlpi_found_stream;
 
 typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
@@ -47,6 +51,17 @@ typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
 typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
 } dlpi_found_counts;
+
+/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
+   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
+   epoch ends with the first stream that is out, 2: of this rank or another. */
+typedef struct dlpi_found_spread {
+    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
+    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
+    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+} dlpi_found_spread;
+
+#define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item's place: each input of a run has most_items */
@@ -64,12 +79,12 @@ typedef struct dlpi_found_rule {
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+    void (*pass)(dlp_pipe *p, uint32_t i, uint32_t s); /* its next row is another rank's */
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has after them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -87,6 +102,7 @@ typedef struct dlpi_found {
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
+    dlpi_found_spread *spread;
     dlpi_found_cell *use;           /* [n_cells] */
     dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
     dlpi_found_stream *streams;     /* [cursors.n] those of this rank */

@@ -103,9 +103,26 @@ static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_pack_count(p, row);
 }
 
+static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t tokens = 0;
+    uint32_t segments = 0;
+    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
+         c = q->use[c].next, segments++) {
+        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
+        tokens += n < room ? n : room;
+        if (q->use[c].failed) dlpi_found_fail_batch(p, s, c);
+    }
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
 static const dlpi_found_rule dlpi_pack_cut = {
     .begin = dlpi_pack_cut_begin,
     .learned = dlpi_pack_cut_learned,
     .more = dlpi_pack_cut_more,
     .give = dlpi_pack_cut_give,
+    .pass = dlpi_pack_cut_pass,
 };

@@ -277,12 +277,22 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_pack_count(p, row);
 }
 
+static void dlpi_fit_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    uint32_t c = dlpi_fit_pieces_of(k, i)[row->first].cell;
+    if (k->x.found.use[c].failed) dlpi_found_fail_batch(p, s, c);
+    k->x.found.streams[i].at = row->after;
+    dlpi_fit_drop(k, i);
+}
+
 static const dlpi_found_rule dlpi_pack_fit = {
     .begin = dlpi_fit_begin,
     .taken = dlpi_fit_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
     .give = dlpi_fit_give,
+    .pass = dlpi_fit_pass,
 };
 
 /* ---- memory ---- */

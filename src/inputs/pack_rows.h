@@ -8,7 +8,9 @@
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
    known, and writes them into the slot; fetch's workers copy. */
 
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+_Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
+               "region layout");
 
 typedef struct dlpi_pack_segment {
     uint32_t cell, first, tokens;

@@ -63,6 +63,46 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---- observers ---- */
 
+/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
+   after so many rows of each. */
+static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
+    return to->counted == to->streams && items > rows ? items - rows : 0;
+}
+
+/* Not known, or not whole, of an older version: nothing is said. */
+static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+    dlpi_found_spread h;
+    const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
+    uint64_t n = 0;
+    memset(&h, 0, sizeof h);
+    for (uint64_t at = 0; at < sizeof h; at += 8) {
+        uint64_t word;
+        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        memcpy((uint8_t *)&h + at, &word, sizeof word);
+    }
+    if (h.streams > words->rec[type].stride / 8) return;
+    to->streams = (uint32_t)h.streams;
+    to->all = (uint32_t)h.all;
+    to->weights = h.weights;
+    to->weights_least = h.weights_least;
+    to->weights_most = h.weights_most;
+    for (uint64_t i = 0; i < h.streams; i++) {
+        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (n-- == 0) continue;
+        if (to->counted == 0 || n < to->least) to->least = n;
+        if (n > to->most) to->most = n;
+        to->items += n;
+        to->counted++;
+    }
+    to->drops = (int32_t)(h.drops & 3);
+    if (h.each > 0 && h.drops)
+        to->left_out =
+            dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
+    for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
+        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+            to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
+}
+
 static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
     const int type = DLPI_REC_OWN + stage;
@@ -72,6 +112,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
     for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
         if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
     return true;
 }
 

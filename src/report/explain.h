@@ -335,6 +335,38 @@ static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
     dlpi_text_add(t, ".\n");
 }
 
+static double dlpi_share_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
+}
+
+/* How unevenly streams have items, and what that costs an epoch. */
+static void dlpi_explain_streams(dlpi_text *t, const dlp_stage_stats *g) {
+    const dlp_stream_stats *x = &g->spread;
+    const char *items = dlpi_words_ops(g)->words.items;
+    if (x->counted > 0 && (x->streams > 1 || x->left_out > 0)) {
+        dlpi_text_add(t, "Streams: of %u of the %u that are read here a pass is counted: %" PRIu64,
+                      (unsigned)x->counted, (unsigned)x->streams, x->least);
+        if (x->most > x->least) dlpi_text_add(t, " to %" PRIu64, x->most);
+        dlpi_text_add(t, " %s each", items ? items : "items");
+        if (x->most > x->least)
+            dlpi_text_add(t, ", %s to %s %% of theirs",
+                          dlpi_num_percent(dlpi_share_of(x->least, x->items)).s,
+                          dlpi_num_percent(dlpi_share_of(x->most, x->items)).s);
+        if (x->left_out > 0)
+            dlpi_text_add(t, "; an epoch leaves out %s%s %%", x->drops == 2 ? "at least " : "",
+                          dlpi_num_percent(dlpi_share_of(x->left_out, x->items)).s);
+        dlpi_text_add(t, ".\n");
+    }
+    if (x->weights == 0 || x->all < 2) return;
+    dlpi_text_add(t, "Weights: of all %u streams one has %s to %s %% of the weight",
+                  (unsigned)x->all, dlpi_num_percent(dlpi_share_of(x->weights_least, x->weights)).s,
+                  dlpi_num_percent(dlpi_share_of(x->weights_most, x->weights)).s);
+    if (x->drops)
+        dlpi_text_add(t, "; if items are as many as weights say, an epoch leaves out %s %%",
+                      dlpi_num_percent(1 - x->all * dlpi_share_of(x->weights_least, x->weights)).s);
+    dlpi_text_add(t, ".\n");
+}
+
 /* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
@@ -523,6 +555,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
+    for (int i = 0; i < l.n; i++) dlpi_explain_streams(&t, &s->stages[i]);
     for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]); /* needs: parts */
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);

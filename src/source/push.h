@@ -18,6 +18,7 @@
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker     producers that wait (PU2)
+   O1     owners          >>queues              reader, producers: how many there are, a hint
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -53,6 +54,10 @@ typedef struct dlpi_push_fields { /* where each lies in a record */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
+typedef struct dlpi_push_crowd {
+    uint32_t attached, looks;
+} dlpi_push_crowd;
+
 struct dlp_push {
     dlpi_push_head *head;
     dlpi_push_head was; /* as open wrote it */
@@ -77,6 +82,7 @@ struct dlp_push {
     uint64_t n_kept;
     uint32_t damaged_by; /* whose lane it was, while damaged */
     const dlp_pipe *by;  /* that reads, since begun */
+    dlpi_push_crowd crowd;
 };
 
 struct dlp_pusher {
@@ -88,6 +94,7 @@ struct dlp_pusher {
     dlp_mpsc_tx tx;
     void *record; /* begun, not committed */
     uint32_t number, full, lanes;
+    dlpi_push_crowd crowd;
     bool ended;
 };
 
@@ -220,6 +227,18 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* Producers that are attached, counted again at every wait or, of many lanes, now and then: a wait
+   may be shorter than to look at all of them. One that was killed counts until another one has its
+   place. */
+static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
+    if (c->looks++ % (1 + lanes / 64) == 0) {
+        c->attached = 0;
+        for (uint32_t i = 0; i < lanes; i++)
+            c->attached += DLPI_LOAD_RLX(&owners[i]) != 0; /* a hint */
+    }
+    return c->attached;
+}
+
 /* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
    takes tens of them. So where waits are short, and producers, reader and consumer have not a core
    each, those two make way, but do not sleep. */
@@ -343,7 +362,8 @@ static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
     now = dlpi_now_ns();
-    dlpi_push_waited(now - began, s->writers, &s->rx.spin_ns, &s->rx.yields);
+    dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
+                     &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
 }
 
@@ -672,6 +692,11 @@ static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     return mark == DLPI_PUSH_END;
 }
 
+/* With this one. Its own owner word stands at its number among those of all. */
+static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
+    return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -699,9 +724,10 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
                               number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
                                                      : "the lanes (%" PRIu32 ") are damaged",
                               h.max_producers);
-    if (u->tx.lane.record_bytes != u->at.record)
+    if (u->tx.lane.record_bytes != u->at.record ||
+        dlp_mpsc_bytes(h.record_bytes, u->tx.lane.capacity, h.max_producers) != h.bundle_bytes)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                              "the lanes' records are of another size");
+                              "the lanes are of another size, or number");
     if (d->number > 0 && dlpi_pusher_said_end(u)) {
         dlp_mpsc_detach_tx(&u->tx);
         return dlpi_error_set(err, DLP_ERR_STATE, "number",
@@ -711,6 +737,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     u->full = h.full;
     u->lanes = h.max_producers;
     u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
     return DLP_OK;
 }
 
@@ -770,7 +797,8 @@ __attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, dlpi_pusher_attached(u), &u->tx.lane.spin_ns,
+                         &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;

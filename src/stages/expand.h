@@ -115,6 +115,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                                  .max_items = d->expand ? d->max_out : 1,
                                  .steps_per_epoch = d->steps_per_epoch,
                                  .uneven = d->uneven,
+                                 .shared_streams = d->shared_streams,
                                  .agree = d->agree,
                                  .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;

@@ -42,10 +42,10 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
                            .uneven = d->uneven,
+                           .shared_streams = d->shared_streams,
                            .agree = d->agree,
                            .agree_user = d->agree_user};
     q->least_items = 1;
-    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
     return dlpi_found_take_ends(p, st);
 }

@@ -66,8 +66,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
-    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
-        dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
+    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
+        dlpi_bad(p, st->name, "max_items",
+                 "0, as min_items, uneven and shared_streams, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
         dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);

@@ -36,6 +36,7 @@ typedef struct piece {
 
 typedef struct row {
     uint32_t at, n, tokens; /* of the stream's pieces */
+    uint32_t window;        /* of OF_FIT: which of the stream */
 } row;
 
 typedef struct stream {
@@ -52,7 +53,7 @@ static inline int packs(const order_plan *o) { return o->kind == OF_CUT || o->ki
 static row *row_begin(stream *x) {
     row *r = &x->rows[x->n_rows < MOST_ROWS ? x->n_rows++ : MOST_ROWS - 1];
     x->over |= x->n_rows == MOST_ROWS;
-    *r = (row){x->n_pieces, 0, 0};
+    *r = (row){x->n_pieces, 0, 0, 0};
     return r;
 }
 
@@ -192,7 +193,8 @@ static void write_cut(const order_plan *o, stream *x, const document *d, uint32_
 }
 
 /* The rows of one window, the naive way: each time the longest that is left, into the best row. */
-static void write_window(const order_plan *o, stream *x, const document *d, uint32_t n) {
+static void write_window(const order_plan *o, stream *x, const document *d, uint32_t n,
+                         uint32_t number) {
     static piece left[256 * LONGEST], in[256 * LONGEST];
     static uint32_t row_of[256 * LONGEST], tokens[256 * LONGEST], many[256 * LONGEST];
     uint32_t k = 0, rows = 0;
@@ -218,6 +220,7 @@ static void write_window(const order_plan *o, stream *x, const document *d, uint
     }
     for (uint32_t r = 0; r < rows && !x->over; r++) {
         row *to = row_begin(x);
+        to->window = number;
         for (uint32_t i = 0; i < k; i++)
             if (row_of[i] == r) piece_put(x, to, in[i]);
     }
@@ -232,7 +235,7 @@ static void write_rows(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t
         if (o->kind == OF_CUT) write_cut(o, x, all, n);
         for (uint32_t i = 0; o->kind == OF_FIT && i < n; i += o->window)
             if (want == 0 || n - i >= o->window)
-                write_window(o, x, all + i, n - i < o->window ? n - i : o->window);
+                write_window(o, x, all + i, n - i < o->window ? n - i : o->window, i / o->window);
         x->over |= n == MOST_DOCUMENTS || (want > 0 && passes > 2 && n < passes / 2);
         if (x->over || want == 0 || x->n_rows > want + 1) return;
     }
@@ -241,6 +244,68 @@ static void write_rows(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t
 /* ---- epochs ---- */
 
 static uint32_t rows_each(const order_plan *o) { return o->batch / o->streams; }
+
+/* ---- errors: inputs that are not there, and come later ---- */
+
+/* An input that fails has one row or token more than is given of it: where it has but one, or rows
+   after it matter to none before, the rows before it are what they are without the error. Of a
+   window of documents it is the first row. */
+static int may_fail(const order_plan *o, uint32_t input) {
+    uint32_t n = o->count[input];
+    if (n == 0 || o->ends == ENDS_UNEVEN) return 0;
+    if (o->kind != OF_FIT) return n == 1 || (o->steps != 0 && o->window == 0);
+    return !(o->longer && n > o->tokens) && (o->steps != 0 || o->last != DLP_LAST_DROP);
+}
+
+/* The input that the cursor of a stream stands after, with nothing of it left, `given` rows being
+   given; MOST_INPUTS: it stands in one. A row may begin with what is repeated of the one before. */
+static uint32_t input_behind(const order_plan *o, const stream *x, uint32_t given) {
+    const row *last = &x->rows[given - 1];
+    const piece *next = &x->pieces[last[1].at], *p = &x->pieces[last->at + last->n - 1];
+    if (given == x->n_rows) return p->input;
+    if (o->kind != OF_CUT)
+        return p->input == next->input && p->pass == next->pass ? MOST_INPUTS : p->input;
+    if (next->first > 0) return MOST_INPUTS;
+    while (p > x->pieces && p->input == next->input && p->pass == next->pass) p--;
+    return p->input;
+}
+
+/* Is this input read again where batch k is the next one, though all of it is given: a stream's
+   cursor, or that of its window, stands after it? */
+static int read_again(const order_plan *o, uint64_t epoch, uint32_t k, uint32_t input) {
+    if (epoch >= (uint64_t)o->epochs) return 0;
+    for (uint32_t s = 0; s < o->streams && o->kind != OF_FIT; s++) {
+        const stream *x = &streams_[epoch][s];
+        uint32_t given = k * rows_each(o) < x->n_rows ? k * rows_each(o) : x->n_rows;
+        for (uint32_t r = 0; r < given && o->window > 0; r++)
+            if (x->pieces[x->rows[r].at].input == input) return 1;
+        if (given > 0 && input_behind(o, x, given) == input) return 1;
+    }
+    return 0;
+}
+
+/* Does row r of a stream have something of these inputs? Of documents that fit: does its window? */
+static int row_fails(const order_plan *o, const stream *x, uint32_t r, const int *torn) {
+    uint32_t from = r, to = r;
+    int fails = 0;
+    while (o->kind == OF_FIT && from > 0 && x->rows[from - 1].window == x->rows[r].window) from--;
+    while (o->kind == OF_FIT && to + 1 < x->n_rows && x->rows[to + 1].window == x->rows[r].window)
+        to++;
+    for (; from <= to; from++)
+        for (uint32_t i = 0; i < x->rows[from].n; i++)
+            fails |= torn[x->pieces[x->rows[from].at + i].input];
+    return fails;
+}
+
+/* Does batch k of an epoch, of those streams? */
+static int batch_fails(const order_plan *o, uint64_t epoch, uint32_t k, uint32_t from, uint32_t to,
+                       const int *torn) {
+    uint32_t m = rows_each(o);
+    for (; from < to; from++)
+        for (uint32_t r = k * m; r < (k + 1) * m && r < streams_[epoch][from].n_rows; r++)
+            if (row_fails(o, &streams_[epoch][from], r, torn)) return 1;
+    return 0;
+}
 
 /* All streams of all epochs; 0: that is more than there is room for here, or an epoch without
    anything, or a pass. */
@@ -275,11 +340,19 @@ static uint32_t batches_alone(const order_plan *o, uint64_t epoch, uint32_t from
     return o->last == DLP_LAST_DROP ? least : most;
 }
 
+/* The streams that rows of a rank are of. */
+static void streams_of(const order_plan *o, uint32_t rank, uint32_t world, uint32_t *from,
+                       uint32_t *to) {
+    uint32_t rows = o->batch / world;
+    *from = rank * rows / rows_each(o);
+    *to = ((rank + 1) * rows - 1) / rows_each(o) + 1;
+}
+
 /* Those of rank `rank` of `world`, as the rule of the epoch's end has it. */
 static uint32_t batches_of(const order_plan *o, uint64_t epoch, uint32_t rank, uint32_t world) {
-    uint32_t each = o->streams / world;
-    if (o->ends == ENDS_UNEVEN) return batches_alone(o, epoch, rank * each, (rank + 1) * each);
-    return batches_alone(o, epoch, 0, o->streams);
+    uint32_t from = 0, to = o->streams;
+    if (o->ends == ENDS_UNEVEN) streams_of(o, rank, world, &from, &to);
+    return batches_alone(o, epoch, from, to);
 }
 
 #endif

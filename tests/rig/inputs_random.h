@@ -7,7 +7,7 @@
 #define MOST_LIVES 4
 
 enum { GUARD_NONE, GUARD_FINE, GUARD_DROP, GUARD_REPLACE };
-enum { SHARE_NONE, SHARE_WAIT, SHARE_DROP_NEW, SHARE_KEEP_NEWEST };
+enum { SHARE_NONE, SHARE_WAIT, SHARE_DROP_NEW, SHARE_KEEP_NEWEST, SHARE_ONE };
 
 typedef struct life {
     uint32_t world;
@@ -19,6 +19,9 @@ typedef struct life {
 typedef struct config {
     order_plan o;
     int guard, guard_first, maps, positions, heals, share, n_lives;
+    int shared;          /* shared_streams */
+    int raises;          /* inputs that can't be read are errors, and can be in the next life */
+    int sharers, leaves; /* subscribers of SHARE_ONE; one of them leaves, with a batch */
     int events;          /* times that all ranks seek, or leave an epoch */
     uint32_t kill_every; /* calls of the makers' callback */
     uint64_t seed;
@@ -231,7 +234,7 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     if (b->epoch != epoch || b->in_epoch != k) return "another batch";
     if (b->position != (uint64_t)k * o->batch + (uint64_t)rank * rows) return "position";
     if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == all)) return "flags";
-    if (o->streams == 1 && o->last == DLP_LAST_PARTIAL && o->steps == 0 &&
+    if (o->streams == 1 && world == 1 && o->last == DLP_LAST_PARTIAL && o->steps == 0 &&
         streams_[epoch][0].n_rows - k * m < m)
         rows = streams_[epoch][0].n_rows - k * m;
     if (b->count != rows) return "count";
@@ -261,6 +264,7 @@ static int64_t all_reduce(void *user, int64_t mine, int most);
 
 static dlp_workers_desc makers_desc(const life *l) {
     dlp_workers_desc w = {.num_workers = l->makers, .on_error = DLP_ON_ERROR_DROP, .retries = 2};
+    if (now_.raises) w.on_error = DLP_ON_ERROR_RAISE;
     w.placement = l->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
     return w;
 }
@@ -284,6 +288,7 @@ static void add_parts(dlp_pipe *p, config *c, const life *l) {
                        .user = o,
                        .workers = makers_desc(l),
                        .uneven = o->ends == ENDS_UNEVEN,
+                       .shared_streams = c->shared,
                        .window = o->window,
                        .agree = o->ends == ENDS_AGREE ? all_reduce : NULL,
                        .weights = o->weighed ? o->weight : NULL};
@@ -302,6 +307,7 @@ static void add_expand(dlp_pipe *p, config *c, const life *l) {
                          .steps_per_epoch = o->steps,
                          .shuffle_items = o->shuffle_items,
                          .uneven = o->ends == ENDS_UNEVEN,
+                         .shared_streams = c->shared,
                          .workers = makers_desc(l),
                          .window = o->window,
                          .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
@@ -318,6 +324,7 @@ static void add_pack(dlp_pipe *p, config *c, const life *l) {
                        .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
                        .positions = c->positions,
                        .uneven = o->ends == ENDS_UNEVEN,
+                       .shared_streams = c->shared,
                        .streams = o->streams,
                        .steps_per_epoch = o->steps,
                        .workers = makers_desc(l),
@@ -386,6 +393,11 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
     int rc;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
     if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH, shm.wait_subscribers = 1;
+    if (c->share == SHARE_ONE) {
+        shm.share = DLP_SHARE_ONE;
+        shm.serve_only = 1;
+        shm.wait_subscribers = c->sharers;
+    }
     if (l->processes || c->share) desc.shm = &shm;
     if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(*out, &sampler);

@@ -3,7 +3,8 @@
    parts, expanders, filters and packing; windows, weights, epochs by steps, without an end or to
    the streams' ends, alike on all ranks by agree or not; ranks in threads that take each step
    together, resumed by their own states or, as another number, by merged ones; seeks, epochs left,
-   makers killed, tried again and left out, a guard, a subscriber of any policy.
+   makers killed, tried again and left out, or an error that ends the pipe, after which its state
+   goes on; a guard, a subscriber of any policy, or several that share batches.
      inputs_random                for some seconds (SOAK=1: half an hour)
      inputs_random N [SEED]       N of them, from that seed on
      inputs_random = SEED         one of them */
@@ -90,7 +91,7 @@ static void draw_order(order_plan *o, uint64_t *d) {
 static void draw_life(const config *c, life *l, uint64_t *d, int processes) {
     static const int makers[] = {DLP_NONE, 1, 2, 4}, fetchers[] = {DLP_NONE, 1, 3};
     memset(l, 0, sizeof *l);
-    l->world = test_pick(d, 3) ? divisor(d, c->o.streams, MOST_RANKS) : 1;
+    l->world = test_pick(d, 3) ? divisor(d, c->shared ? c->o.batch : c->o.streams, MOST_RANKS) : 1;
     l->stop = 1 + test_pick(d, 14);
     l->makers = makers[test_pick(d, 4)];
     l->fetchers = fetchers[test_pick(d, 3)];
@@ -123,16 +124,24 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->positions = (int)test_pick(&d, 2);
     c->heals = test_pick(&d, 3) == 0;
     c->events = (int)(test_pick(&d, 2) * test_pick(&d, 4));
-    c->share = processes && test_pick(&d, 10) == 0 ? 1 + (int)test_pick(&d, 3) : 0;
+    c->share = processes && test_pick(&d, 8) == 0 ? 1 + (int)test_pick(&d, 4) : 0;
+    if (c->share == SHARE_ONE && c->o.steps == DLP_FOREVER) c->share = SHARE_WAIT;
+    c->sharers = c->share == SHARE_ONE ? 1 + (int)test_pick(&d, 3) : 1;
+    c->leaves = c->sharers > 1 && test_pick(&d, 2);
     if (c->share) c->events = 0;
+    c->raises = !c->share && test_pick(&d, 3) == 0;
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
+    c->shared = (int)test_pick(&d, 2);
     c->n_lives = 1 + (int)test_pick(&d, MOST_LIVES);
+    if (c->raises && c->n_lives == 1) c->n_lives = 2;
+    if (c->share == SHARE_ONE) c->n_lives = 1; /* nobody has a state */
+    for (int i = 0; c->raises && i < MOST_INPUTS; i++) torn_[i] = 0;
     for (int i = 0; i < c->n_lives; i++) {
         draw_life(c, &c->lives[i], &d, processes);
         ranks |= c->lives[i].world > 1;
     }
     c->o.ends = c->o.steps || !ranks ? ENDS_ALONE : test_pick(&d, 4) ? ENDS_AGREE : ENDS_UNEVEN;
-    if (c->o.ends == ENDS_UNEVEN) c->n_lives = 1;
+    if (c->o.ends == ENDS_UNEVEN) c->n_lives = 1, c->raises = 0;
     c->lives[c->n_lives - 1].stop = c->o.steps == DLP_FOREVER ? 9 : UINT32_MAX;
     if (c->o.steps == DLP_FOREVER && c->events > 2) c->events = 2;
 }
@@ -153,12 +162,12 @@ static void describe(const config *c) {
     const order_plan *o = &c->o;
     printf(
         "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
-        "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, share "
-        "%d, events %d, kill %u\n",
+        "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
+        "raises %d, shared %d, share %d %d %d, events %d, kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
         o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->tokens, o->overlap,
-        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->share, c->events,
-        c->kill_every);
+        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->shared,
+        c->share, c->sharers, c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
@@ -179,9 +188,11 @@ typedef struct rank2 {
     const life *l;
     dlp_pipe *p;
     pthread_t thread;
-    place at;
+    place at, saved;
     uint32_t taken;
     int events, over; /* over: DLP_END came */
+    int has_state;    /* last is one, of the place saved */
+    int raised;       /* this rank's pipe has failed, or another's, as it should */
     uint64_t random;  /* its own */
     uint64_t script;  /* that of all ranks: what they do together */
     dlp_batch *held[4];
@@ -258,6 +269,7 @@ static int next_of(rank2 *k, dlp_batch **b) {
 
 /* Another rank has stopped, and says why, or this one has waited too long for it. */
 static void gave_up(rank2 *k) {
+    if (k->wrong[0]) return;
     snprintf(k->wrong, sizeof k->wrong, "no step of all ranks");
     k->second_hand = 1;
 }
@@ -288,6 +300,8 @@ static void took(rank2 *k, dlp_batch *b) {
     if (what == NULL) settle(&k->at, epoch_batches(k));
     if (dlp_pipe_state(k->p, test_pick(&k->random, 2) ? b : NULL, &k->last) != DLP_OK)
         wrong(k, "state");
+    k->has_state = 1;
+    k->saved = k->at;
     if (k->taken % 3 == 1 && i < STATES_MOST) {
         k->states[i] = k->last;
         k->of[i] = k->at;
@@ -298,6 +312,48 @@ static void took(rank2 *k, dlp_batch *b) {
     together(k, b);
 }
 
+/* Does the next batch of some rank fail? Ranks that agree on ends fail together; of others those
+   whose own it is, and this one leaves off with them. */
+static int error_due(rank2 *k) {
+    const uint32_t c = now_.o.streams;
+    uint32_t from, to;
+    streams_of(&now_.o, k->rank, k->l->world, &from, &to);
+    if (!now_.raises || k->at.epoch >= (uint64_t)now_.o.epochs) return 0;
+    if (!batch_fails(&now_.o, k->at.epoch, k->at.k, 0, c, torn_)) return 0;
+    k->raised = 1 + batch_fails(&now_.o, k->at.epoch, k->at.k, from, to, torn_);
+    return 1;
+}
+
+/* "part 7: torn" */
+static int names_torn(const dlp_error *e) {
+    const char *number = strchr(e->message, ' ');
+    uint64_t input = number ? strtoull(number, NULL, 10) : UINT64_MAX;
+    return input < now_.o.inputs && torn_[input];
+}
+
+/* next fails, and says of which input; its state is still that of the batch before. */
+static void take_error(rank2 *k) {
+    const int own = k->raised == 2, asks = now_.o.ends == ENDS_AGREE && k->l->world > 1;
+    const char *words = own ? "torn" : "another rank's pipe has failed";
+    dlp_state state;
+    dlp_batch *b;
+    if (!own && !asks) return;
+    for (int again = 0; again < 2; again++) {
+        int rc = dlp_pipe_next_timeout(k->p, &b, 30000);
+        const dlp_error *e = dlp_pipe_error(k->p);
+        if (rc != DLP_ERR_CALLBACK || e->code != rc || strstr(e->message, words) == NULL)
+            wrong(k, "not '%s' at epoch %d batch %d of rank %u, but %s: %s", words,
+                  (int)k->at.epoch, (int)k->at.k, k->rank, dlp_code_name(rc), e->message);
+        else if (own && !names_torn(e))
+            wrong(k, "the error is of another input: %s", e->message);
+        if (asks) break; /* a step of all ranks is none of one that fails again */
+    }
+    if (k->taken == 0 || now_.events > 0) return; /* a seek is a state, too */
+    if (dlp_pipe_state(k->p, NULL, &state) != DLP_OK ||
+        memcmp(state.bytes, k->last.bytes, sizeof state.bytes) != 0)
+        wrong(k, "the state after the error is another one");
+}
+
 static void *rank_live(void *arg) {
     rank2 *k = arg;
     dlp_batch *b;
@@ -306,6 +362,10 @@ static void *rank_live(void *arg) {
         release(k, (int)test_pick(&k->random, (uint32_t)k->l->held));
         if (k->taken > 0 && k->events < now_.events && test_pick(&k->script, 3) == 0) event(k);
         look(k);
+        if (error_due(k)) {
+            take_error(k);
+            break;
+        }
         rc = next_of(k, &b);
         if (rc == DLP_OK) {
             took(k, b);
@@ -320,56 +380,117 @@ static void *rank_live(void *arg) {
     return NULL;
 }
 
-/* ---- a subscriber ---- */
+/* ---- subscribers ---- */
+
+#define MOST_LISTENERS 3
 
 typedef struct listener {
     pthread_t thread;
+    int number;
     uint64_t got, missed;
     int rc;
-    place from;
     char wrong[200];
 } listener;
 
-static listener listener_;
+static listener listeners_[MOST_LISTENERS];
+static uint32_t given_[MOST_EPOCHS][MOST_ROWS]; /* of SHARE_ONE: how often each was released */
 
-/* Each batch is what it says, and they come in order; a policy may leave some out. */
-static void *listen_to(void *arg) {
-    listener *k = arg;
+static int listener_opens(listener *k, dlp_subscriber **s) {
     char name[64];
-    dlp_subscriber_desc d = {.max_held = 1, .when_behind = now_.share - 1};
-    dlp_subscriber *s = NULL;
-    dlp_batch *b;
+    dlp_subscriber_desc d = {.max_held = 1,
+                             .when_behind = now_.share == SHARE_ONE ? 0 : now_.share - 1};
     dlp_error err;
-    int64_t last = -1;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
     k->rc = DLP_ERR_SYSTEM;
     for (int i = 0; i < 20000 && k->rc != DLP_OK; i++)
-        if ((k->rc = dlp_subscriber_open(&s, name, &d, &err)) != DLP_OK) poll(NULL, 0, 1);
-    while (k->rc == DLP_OK && (k->rc = dlp_subscriber_next_timeout(s, &b, 30000)) == DLP_OK) {
-        const char *what = "of no epoch";
-        int64_t at = (int64_t)(b->epoch << 32 | b->in_epoch);
-        if (b->epoch < (uint64_t)now_.o.epochs)
-            what = batch_wrong(b, b->epoch, (uint32_t)b->in_epoch, 0, 1,
-                               batches_of(&now_.o, b->epoch, 0, 1));
-        if (what == NULL && at <= last) what = "order";
+        if ((k->rc = dlp_subscriber_open(s, name, &d, &err)) != DLP_OK) poll(NULL, 0, 1);
+    return k->rc;
+}
+
+/* What is wrong with this batch, which comes after the one at `last`. */
+static const char *heard_wrong(const dlp_batch *b, int64_t last) {
+    int64_t at = (int64_t)(b->epoch << 32 | b->in_epoch);
+    const char *what = "of no epoch";
+    if (b->epoch < (uint64_t)now_.o.epochs)
+        what = batch_wrong(b, b->epoch, (uint32_t)b->in_epoch, 0, 1,
+                           batches_of(&now_.o, b->epoch, 0, 1));
+    if (what == NULL && at <= last && !now_.leaves) what = "order";
+    return what;
+}
+
+/* Each batch is what it says, and they come in order; a policy may leave some out. Of those that
+   share batches one may leave with one, which another has then. */
+static void *listen_to(void *arg) {
+    listener *k = arg;
+    dlp_subscriber *s = NULL;
+    dlp_batch *b;
+    int64_t last = -1;
+    if (listener_opens(k, &s) != DLP_OK) return NULL;
+    while ((k->rc = dlp_subscriber_next_timeout(s, &b, 30000)) == DLP_OK) {
+        const char *what = heard_wrong(b, last);
+        uint64_t epoch = b->epoch, number = b->in_epoch;
         if (what) snprintf(k->wrong, sizeof k->wrong, "a subscriber's batch: %s", what);
-        last = at;
+        last = (int64_t)(epoch << 32 | number);
         k->got++;
+        if (now_.leaves && k->number == 0 && k->got == 2) {
+            k->rc = DLP_END;
+            break;
+        }
         if (now_.share != SHARE_WAIT && k->got % 3 == 0) poll(NULL, 0, 2);
         dlp_subscriber_release(s, b);
+        if (what == NULL) __atomic_add_fetch(&given_[epoch][number], 1, __ATOMIC_SEQ_CST);
     }
     k->missed = dlp_subscriber_missed(s);
     dlp_subscriber_close(s);
     return NULL;
 }
 
+/* The owner of a pipe whose batches are shared takes none. */
+static void *serve(void *arg) {
+    rank2 *k = arg;
+    int rc = dlp_shm_serve(k->p, 60000);
+    if (rc != DLP_END)
+        wrong(k, "serve returned %s: %s", dlp_code_name(rc), dlp_pipe_error(k->p)->message);
+    k->over = 1;
+    return NULL;
+}
+
+static void listeners_join(void) {
+    for (int i = 0; i < now_.sharers; i++) pthread_join(listeners_[i].thread, NULL);
+}
+
+static const char *shared_wrong(void) {
+    static char text[80];
+    for (int e = 0; e < now_.o.epochs; e++)
+        for (uint32_t n = batches_of(&now_.o, (uint64_t)e, 0, 1), i = 0; i < n; i++)
+            if (given_[e][i] != 1) {
+                snprintf(text, sizeof text, "epoch %d batch %u was given %u times", e, i,
+                         given_[e][i]);
+                return text;
+            }
+    return NULL;
+}
+
 static const char *listener_wrong(const rank2 *k) {
-    const listener *x = &listener_;
-    if (x->wrong[0]) return x->wrong;
-    if (x->rc != DLP_END && (k->over || x->rc != DLP_STOPPED)) return dlp_code_name(x->rc);
+    const listener *x = listeners_;
+    for (int i = 0; i < now_.sharers; i++) {
+        if (x[i].wrong[0]) return x[i].wrong;
+        if (x[i].rc != DLP_END && (k->over || x[i].rc != DLP_STOPPED))
+            return dlp_code_name(x[i].rc);
+    }
+    if (now_.share == SHARE_ONE) return shared_wrong();
     if (!k->over) return NULL;
     if (now_.share == SHARE_WAIT && x->missed > 0) return "a subscriber that is waited for missed";
     return x->got + x->missed == k->taken ? NULL : "got and missed are not all";
+}
+
+static void listeners_begin(void) {
+    memset(listeners_, 0, sizeof listeners_);
+    memset(given_, 0, sizeof given_);
+    for (int i = 0; i < now_.sharers; i++) {
+        listeners_[i].number = i;
+        pthread_create(&listeners_[i].thread, NULL, listen_to, &listeners_[i]);
+    }
 }
 
 /* ---- lives ---- */
@@ -385,30 +506,41 @@ static const char *run_life(config *c, const life *l, place at, const dlp_state 
         memset(k, 0, sizeof *k);
         k->rank = i;
         k->l = l;
-        k->at = at;
+        k->at = k->saved = at;
         k->random = dlp_hash(c->seed, i, at.k, 1);
         k->script = dlp_hash(c->seed, 5, at.k, at.epoch);
+        if ((k->has_state = from != NULL) != 0) k->last = from[l->merged ? 0 : i];
         if (pipe_make(c, l, i, from ? &from[l->merged ? 0 : i] : NULL, &k->p, &err) != DLP_OK) {
             dlp_error_format(&err, text, sizeof text);
             return text;
         }
     }
-    memset(&listener_, 0, sizeof listener_);
-    if (c->share) pthread_create(&listener_.thread, NULL, listen_to, &listener_);
+    if (c->share) listeners_begin();
     for (uint32_t i = 0; i < l->world; i++)
-        pthread_create(&ranks_[i].thread, NULL, rank_live, &ranks_[i]);
+        pthread_create(&ranks_[i].thread, NULL, c->share == SHARE_ONE ? serve : rank_live,
+                       &ranks_[i]);
     for (uint32_t i = 0; i < l->world; i++) {
         pthread_join(ranks_[i].thread, NULL);
         if (ranks_[i].wrong[0] && (what == NULL || !ranks_[i].second_hand)) what = ranks_[i].wrong;
         release(&ranks_[i], 0);
     }
-    if (c->share && ranks_[0].over) pthread_join(listener_.thread, NULL);
+    if (c->share && ranks_[0].over) listeners_join();
     for (uint32_t i = 0; i < l->world; i++)
         if (dlp_pipe_close(ranks_[i].p) != DLP_OK && what == NULL) what = "close";
-    if (c->share && !ranks_[0].over) pthread_join(listener_.thread, NULL);
+    if (c->share && !ranks_[0].over) listeners_join();
     if (c->share && what == NULL) what = listener_wrong(&ranks_[0]);
     if (words_->wrong && what == NULL) what = "a callback saw another item";
     return what;
+}
+
+static int errors_; /* some life has ended with one */
+
+/* Inputs that can't be read in this life, but in the next one. */
+static void tear(const config *c, int i, place at) {
+    for (uint32_t k = 0; c->raises && k < c->o.inputs; k++) {
+        torn_[k] = i + 1 < c->n_lives && dlp_hash(c->seed, 9, (uint64_t)i, k) % 9 == 0;
+        if (!may_fail(&c->o, k) || read_again(&c->o, at.epoch, at.k, k)) torn_[k] = 0;
+    }
 }
 
 /* Returns NULL, or what was wrong. */
@@ -418,6 +550,7 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
     static char text[700];
     place at = {0, 0};
     draw(c, seed, processes);
+    errors_ = 0;
     if (!can_run(c)) return "";
     now_ = *c;
     memset(words_, 0, sizeof *words_);
@@ -425,7 +558,10 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
         life *l = &now_.lives[i];
         const char *what;
         dlp_error err;
-        if (i > 0 && (l->world != now_.lives[i - 1].world || l->merged)) {
+        tear(c, i, at);
+        if (i > 0 && !ranks_[0].has_state) {
+            from = NULL;
+        } else if (i > 0 && (l->world != now_.lives[i - 1].world || l->merged)) {
             uint32_t n = now_.lives[i - 1].world;
             l->merged = 1;
             if (dlp_state_merge(&merged, states, n, &err) != DLP_OK) {
@@ -438,8 +574,9 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
         }
         now_.kill_every = l->processes && l->makers > 0 ? c->kill_every : 0;
         if ((what = run_life(&now_, l, at, from)) != NULL) return what;
+        errors_ |= ranks_[0].raised != 0;
         if (ranks_[0].over) break;
-        at = ranks_[0].at;
+        at = ranks_[0].saved;
         for (uint32_t k = 0; k < l->world; k++) states[k] = ranks_[k].last;
     }
     return NULL;
@@ -447,10 +584,27 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
 
 /* What has been drawn, of those that ran. */
 static void tally(const config *c) {
-    static const char *const words[] = {
-        "parts",       "expanders", "filters",        "cut",      "fit",      "windows",
-        "weights",     "steps",     "without an end", "agree",    "uneven",   "lives",
-        "other ranks", "seeks",     "kills",          "left out", "replaced", "subscribers"};
+    static const char *const words[] = {"parts",
+                                        "expanders",
+                                        "filters",
+                                        "cut",
+                                        "fit",
+                                        "windows",
+                                        "weights",
+                                        "steps",
+                                        "without an end",
+                                        "agree",
+                                        "uneven",
+                                        "lives",
+                                        "other ranks",
+                                        "seeks",
+                                        "kills",
+                                        "left out",
+                                        "replaced",
+                                        "subscribers",
+                                        "shared",
+                                        "left with a batch",
+                                        "errors"};
     enum { N = sizeof words / sizeof *words };
     static uint64_t n[N];
     const order_plan *o = c ? &c->o : NULL;
@@ -482,7 +636,10 @@ static void tally(const config *c) {
                              c->kill_every && processes,
                              c->guard == GUARD_DROP,
                              c->guard == GUARD_REPLACE,
-                             c->share};
+                             c->share,
+                             c->share == SHARE_ONE,
+                             c->leaves,
+                             errors_};
         for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
     }
 }
@@ -499,6 +656,7 @@ static int one(uint64_t seed, int processes, uint64_t *ran) {
     CHECK(what == NULL);
     if (what == NULL) return 0;
     printf("failed: build/tests/inputs_random = %" PRIu64 ": %s\n", seed, what);
+
     describe(&c);
     fflush(stdout);
     return 1;

@@ -1,0 +1,70 @@
+/* needs: parts */
+#pragma once
+#include "inputs/found.h"
+/* ---- a batch's rows, and what a worker sees of one ---- */
+
+/* What is noted of a batch: it has items of this rank; more follow. */
+enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
+
+/* Rows of stream i in the batch of slot s, from row r to end. */
+static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
+                                       uint32_t end) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
+    while (r < end && dlpi_found_rows_left(q, x) > 0)
+        r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
+                            : dlpi_found_give(p, x, s, r, end - r);
+    return r;
+}
+
+/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
+   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
+static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    const uint32_t count = dlpi_slot_at(p, s)->count;
+    const uint64_t own = p->rank * (p->global_batch / p->world);
+    dlpi_source_state *state = dlpi_slot_source(p, s);
+    memset(state, 0, sizeof *state);
+    state->bytes = dlpi_cursors_bytes(&q->cursors);
+    dlpi_cursors_begin(&q->cursors, state->at);
+    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
+        uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
+        uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
+        end = r + n - after < count ? r + n - after : count;
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
+        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i, s);
+        r = dlpi_found_fill_stream(p, i, s, r, end);
+        if (r < end) dlpi_found_holes(p, s, r, end);
+        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i, s);
+        r = end;
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
+        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+    }
+}
+
+/* ---- a row of it is fetched ---- */
+
+static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    const dlp_pipe *p = w->p;
+    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
+    const dlpi_input *cell = dlpi_input_at(p, from->cell);
+    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    dlp_part *part = extra;
+    *part = dlpi_input_shown(p, from->cell);
+    part->item = from->number;
+    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
+    it->part = part;
+}
+
+/* The input that a row comes from: a replacement is out of the same. */
+static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    DLPI_UNUSED(epoch);
+    DLPI_UNUSED(position);
+    DLPI_UNUSED(k);
+    return dlpi_slot_index(w->p, s)[row];
+}
