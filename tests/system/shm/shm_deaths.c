@@ -1410,6 +1410,26 @@ static void no_descriptors(int seed) {
     nothing_left();
 }
 
+/* A process forked in the moment in which another thread of its parent starts a pipe finds the word
+   of that start. */
+static void forked_while_one_starts(int kind) {
+    int status = 0;
+    pid_t child;
+    rig r;
+    (void)kind;
+    simple_rig(&r);
+    dlpi_begins_enter();
+    child = fork();
+    if (child == 0) {
+        dlp_pipe *p;
+        alarm(20);
+        _exit(rig_open(&r, &p) == DLP_OK && dlp_pipe_close(p) == DLP_OK ? 0 : 1);
+    }
+    dlpi_claim_free(&dlpi_begins, 0);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    nothing_left();
+}
+
 /* Signals arrive while the region's memory is reserved. */
 static void ticks(int n) { (void)n; }
 
@@ -1539,6 +1559,7 @@ int main(void) {
     WHOLE(no_descriptors, 1);
     WHOLE(start_interrupted, 1);
     WHOLE(stopped_often, 1);
+    WHOLE(forked_while_one_starts, 1);
     run_whole(in_small_cgroup, 2, "in_small_cgroup");
     if (get(&common->go) == 78) {
         set(&common->go, 0);
