@@ -2200,7 +2200,8 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
    these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
    the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
    waits. Nothing is zeroed: what fetch did not write is of an item before. Other datasets may be
-   zipped after the map (dlp_pipe_add_join).
+   zipped after the map (dlp_pipe_add_join). Not after expand and pack, whose fetch only copies, nor
+   for pushed items: nobody writes these fields there.
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else
@@ -14821,6 +14822,15 @@ static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
     if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+    if (p->source_stage->ops->expands)
+        return dlpi_bad_graph(p, st->name,
+                              "fetch only copies what inputs were made into, so nobody writes "
+                              "these fields: read and decode where inputs are made");
+    if (dlpi_reader_of(&p->fetch->dataset) != NULL &&
+        p->fetch->dataset.fetch == p->fetch->dataset.reader->fetch)
+        return dlpi_bad_graph(p, st->name,
+                              "what is pushed has the dataset's fields alone, so nobody writes "
+                              "these: push what was decoded, or decode in a map");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
                         dlpi_scratch_of(p)->n);

@@ -10,7 +10,8 @@
    these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
    the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
    waits. Nothing is zeroed: what fetch did not write is of an item before. Other datasets may be
-   zipped after the map (dlp_pipe_add_join).
+   zipped after the map (dlp_pipe_add_join). Not after expand and pack, whose fetch only copies, nor
+   for pushed items: nobody writes these fields there.
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else

@@ -3,6 +3,7 @@
 #include "api/scratch.h"
 #include "core/check.h"
 #include "core/fields.h"
+#include "core/open_end.h"
 #include "core/recover.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -290,6 +291,15 @@ static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
     if (p->lender_stage != NULL)
         return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+    if (p->source_stage->ops->expands)
+        return dlpi_bad_graph(p, st->name,
+                              "fetch only copies what inputs were made into, so nobody writes "
+                              "these fields: read and decode where inputs are made");
+    if (dlpi_reader_of(&p->fetch->dataset) != NULL &&
+        p->fetch->dataset.fetch == p->fetch->dataset.reader->fetch)
+        return dlpi_bad_graph(p, st->name,
+                              "what is pushed has the dataset's fields alone, so nobody writes "
+                              "these: push what was decoded, or decode in a map");
     if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
                         dlpi_scratch_of(p)->n);
