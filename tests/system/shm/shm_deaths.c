@@ -1410,6 +1410,48 @@ static void no_descriptors(int seed) {
     nothing_left();
 }
 
+/* Another program signals the group while pipes start: the program's handler runs in the program
+   alone, never in a process forked off it, which would take the program's end for its own. */
+static int32_t program_, *strangers_;
+
+static void notes_who(int sig) {
+    (void)sig;
+    if (getpid() != program_) __atomic_add_fetch(strangers_, 1, __ATOMIC_RELAXED);
+}
+
+static pid_t signals_group(void) {
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    signal(SIGWINCH, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (kill(0, SIGWINCH) == 0) continue;
+    _exit(0);
+}
+
+static void group_is_signalled(int kind) {
+    struct sigaction sa;
+    pid_t other;
+    rig r;
+    dlp_pipe *p;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = notes_who;
+    sa.sa_flags = kind ? SA_RESTART : 0;
+    program_ = getpid();
+    strangers_ = shm_shared(4096);
+    sigaction(SIGWINCH, &sa, NULL);
+    other = signals_group();
+    for (int n = 0; n < test_share(80, 800); n++) {
+        simple_rig(&r);
+        if (rig_open(&r, &p) != DLP_OK) _exit(1);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    kill(other, SIGKILL);
+    CHECK(waitpid(other, NULL, 0) == other);
+    CHECK(*strangers_ == 0);
+    munmap(strangers_, 4096);
+    nothing_left();
+}
+
 /* A process forked in the moment in which another thread of its parent starts a pipe finds the word
    of that start. */
 static void forked_while_one_starts(int kind) {
@@ -1559,6 +1601,7 @@ int main(void) {
     WHOLE(no_descriptors, 1);
     WHOLE(start_interrupted, 1);
     WHOLE(stopped_often, 1);
+    WHOLE(group_is_signalled, 2);
     WHOLE(forked_while_one_starts, 1);
     run_whole(in_small_cgroup, 2, "in_small_cgroup");
     if (get(&common->go) == 78) {
