@@ -490,6 +490,21 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     return (int)((ns + 999999) / 1000000);
 }
 
+/* Sleep until something happens, at most ms. Where poll refuses all at once (more than the limit of
+   descriptors, which others may lower; no memory), look at each by itself, 100 times a second: our
+   end would be that of the pipe. Returns how many have events, or -1: a signal. */
+static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
+    int n = poll(s->fds, (nfds_t)s->n_procs + 3, ms);
+    if (n >= 0 || errno == EINTR) return n;
+    dlpi_sleep(ms < 10 ? (uint64_t)ms * 1000000u : 10000000u);
+    n = 0;
+    for (int k = 0; k < s->n_procs + 3; k++) {
+        s->fds[k].revents = 0;
+        n += s->fds[k].fd >= 0 && poll(&s->fds[k], 1, 0) > 0;
+    }
+    return n;
+}
+
 /* Watch until the pipe stops and no worker is left. */
 _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -498,8 +513,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         char byte[64];
         bool alive = false;
         int sleep = dlpi_supervisor_sleep(p, kill_at);
-        int n = poll(s->fds, (nfds_t)s->n_procs + 3, sleep);
-        if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
+        int n = dlpi_supervisor_poll(s, sleep);
         if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
             read(s->nudge[0], byte, sizeof byte) < 0 && errno != EAGAIN && errno != EINTR)
