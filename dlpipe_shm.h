@@ -1724,17 +1724,17 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     return (int)((ns + 999999) / 1000000);
 }
 
-/* poll takes no more than RLIMIT_NOFILE, which somebody may have set to fewer since, and wants some
-   memory: where it fails, one look at each after a moment does. */
-static int dlpi_supervisor_poll(dlpi_shm_state *s, int sleep) {
-    const int all = s->n_procs + 3;
-    int n = poll(s->fds, (nfds_t)all, sleep);
+/* Sleep until something happens, at most ms. Where poll refuses all at once (more than the limit of
+   descriptors, which others may lower; no memory), look at each by itself, 100 times a second: our
+   end would be that of the pipe. Returns how many have events, or -1: a signal. */
+static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
+    int n = poll(s->fds, (nfds_t)s->n_procs + 3, ms);
     if (n >= 0 || errno == EINTR) return n;
-    dlpi_sleep(10000000);
+    dlpi_sleep(ms < 10 ? (uint64_t)ms * 1000000u : 10000000u);
     n = 0;
-    for (int i = 0; i < all; i++) {
-        s->fds[i].revents = 0;
-        n += poll(&s->fds[i], 1, 0) > 0;
+    for (int k = 0; k < s->n_procs + 3; k++) {
+        s->fds[k].revents = 0;
+        n += s->fds[k].fd >= 0 && poll(&s->fds[k], 1, 0) > 0;
     }
     return n;
 }
@@ -2892,21 +2892,43 @@ static int dlpi_fork_begin(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
 }
 
-static int dlpi_shm_begin(dlp_pipe *p) {
+static int dlpi_supervisor_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
-    if (s == NULL) return DLP_OK;
-    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
-    if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
-    if (p->n_procs == 0) return DLP_OK;
     if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
     if ((rc = dlpi_fork_begin(p)) != DLP_OK) return rc;
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
     dlpi_fd_close(&s->alive[1]);
-    if (s->supervisor_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open");
-    return dlpi_shm_started(p);
+    return s->supervisor_fd < 0 ? dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open") : DLP_OK;
+}
+
+/* From making its sockets until the caller has closed the ends that are the supervisor's, a pipe
+   keeps other threads from forking supervisors of theirs. They would inherit those ends: then close
+   waits for the end of both, and of two that have each other's nudge neither sees the caller exec.
+   Later supervisors inherit the caller's ends alone, of those before them: the last of them sees
+   it, and at its end the one before. The word is the process's number: a child that another thread
+   forks meanwhile finds its parent's, and nobody is there to take it back. */
+static dlpi_claim_word dlpi_begins;
+
+static void dlpi_begins_enter(void) {
+    uint64_t own = (uint64_t)getpid(), was;
+    while ((was = dlpi_claim_owner(&dlpi_begins)) == own || /* O1 <- O1 */
+           !dlpi_claim_take(&dlpi_begins, was, own))        /* O1 */
+        dlpi_sleep(100000);
+}
+
+static int dlpi_shm_begin(dlp_pipe *p) {
+    int rc;
+    if (dlpi_shm_of(p) == NULL) return DLP_OK;
+    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
+    if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
+    if (p->n_procs == 0) return DLP_OK;
+    dlpi_begins_enter();
+    rc = dlpi_supervisor_begin(p);
+    dlpi_claim_free(&dlpi_begins, 0); /* O1 -> O1 */
+    return rc == DLP_OK ? dlpi_shm_started(p) : rc;
 }
 
 static void dlpi_shm_nudge(dlp_pipe *p) {

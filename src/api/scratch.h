@@ -20,6 +20,9 @@
      fetch, zip, scratch, map     labels first, and pictures read in the zip
      fetch, mix, scratch, map     both datasets read what one map decodes
 
+   Not after expand and pack, whose fetch only copies, nor for pushed items: nobody writes these
+   fields there.
+
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else
    the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */

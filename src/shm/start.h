@@ -2,6 +2,7 @@
 #include "shm/subscriber.h"
 #include "shm/supervisor.h"
 #include "build/start.h"
+#include "queue/claim.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
@@ -164,21 +165,43 @@ static int dlpi_fork_begin(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
 }
 
-static int dlpi_shm_begin(dlp_pipe *p) {
+static int dlpi_supervisor_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
-    if (s == NULL) return DLP_OK;
-    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
-    if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
-    if (p->n_procs == 0) return DLP_OK;
     if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
     if ((rc = dlpi_fork_begin(p)) != DLP_OK) return rc;
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
     dlpi_fd_close(&s->alive[1]);
-    if (s->supervisor_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open");
-    return dlpi_shm_started(p);
+    return s->supervisor_fd < 0 ? dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open") : DLP_OK;
+}
+
+/* From making its sockets until the caller has closed the ends that are the supervisor's, a pipe
+   keeps other threads from forking supervisors of theirs. They would inherit those ends: then close
+   waits for the end of both, and of two that have each other's nudge neither sees the caller exec.
+   Later supervisors inherit the caller's ends alone, of those before them: the last of them sees
+   it, and at its end the one before. The word is the process's number: a child that another thread
+   forks meanwhile finds its parent's, and nobody is there to take it back. */
+static dlpi_claim_word dlpi_begins;
+
+static void dlpi_begins_enter(void) {
+    uint64_t own = (uint64_t)getpid(), was;
+    while ((was = dlpi_claim_owner(&dlpi_begins)) == own || /* O1 <- O1 */
+           !dlpi_claim_take(&dlpi_begins, was, own))        /* O1 */
+        dlpi_sleep(100000);
+}
+
+static int dlpi_shm_begin(dlp_pipe *p) {
+    int rc;
+    if (dlpi_shm_of(p) == NULL) return DLP_OK;
+    if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
+    if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
+    if (p->n_procs == 0) return DLP_OK;
+    dlpi_begins_enter();
+    rc = dlpi_supervisor_begin(p);
+    dlpi_claim_free(&dlpi_begins, 0); /* O1 -> O1 */
+    return rc == DLP_OK ? dlpi_shm_started(p) : rc;
 }
 
 static void dlpi_shm_nudge(dlp_pipe *p) {

@@ -490,17 +490,17 @@ static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     return (int)((ns + 999999) / 1000000);
 }
 
-/* poll takes no more than RLIMIT_NOFILE, which somebody may have set to fewer since, and wants some
-   memory: where it fails, one look at each after a moment does. */
-static int dlpi_supervisor_poll(dlpi_shm_state *s, int sleep) {
-    const int all = s->n_procs + 3;
-    int n = poll(s->fds, (nfds_t)all, sleep);
+/* Sleep until something happens, at most ms. Where poll refuses all at once (more than the limit of
+   descriptors, which others may lower; no memory), look at each by itself, 100 times a second: our
+   end would be that of the pipe. Returns how many have events, or -1: a signal. */
+static int dlpi_supervisor_poll(const dlpi_shm_state *s, int ms) {
+    int n = poll(s->fds, (nfds_t)s->n_procs + 3, ms);
     if (n >= 0 || errno == EINTR) return n;
-    dlpi_sleep(10000000);
+    dlpi_sleep(ms < 10 ? (uint64_t)ms * 1000000u : 10000000u);
     n = 0;
-    for (int i = 0; i < all; i++) {
-        s->fds[i].revents = 0;
-        n += poll(&s->fds[i], 1, 0) > 0;
+    for (int k = 0; k < s->n_procs + 3; k++) {
+        s->fds[k].revents = 0;
+        n += s->fds[k].fd >= 0 && poll(&s->fds[k], 1, 0) > 0;
     }
     return n;
 }

@@ -3,6 +3,7 @@
 #include "api/scratch.h"
 #include "core/check.h"
 #include "core/fields.h"
+#include "core/open_end.h"
 #include "core/recover.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -300,10 +301,25 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
 
 static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
 
+/* Is there a callback that could write these fields? */
+static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    if (p->source_stage->ops->expands)
+        return dlpi_bad_graph(p, st->name,
+                              "fetch only copies what inputs were made into, so nobody writes "
+                              "these fields: read and decode where inputs are made");
+    if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
+        return dlpi_bad_graph(p, st->name,
+                              "what is pushed has the dataset's fields alone, so nobody writes "
+                              "these: push what was decoded, or decode in a map");
+    return DLP_OK;
+}
+
 /* Which stages write, and which one reads; others don't see these fields. */
 static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = &p->stages[st->prev], *reads = st;
+    int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
                               "a pipe has scratch fields once: put all into one stage");
@@ -319,6 +335,7 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "an item map must follow, with nothing but joins before it: it reads "
                               "what was fetched");
+    if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
     writes->held = DLPI_HELD_WRITES | DLPI_HELD_TAKES;

@@ -562,6 +562,54 @@ static void shm__two_pipes__do_not_meet(void) {
     CHECK(dlp_pipe_close(p[0]) == DLP_OK);
 }
 
+/* Pipes that several threads start at once: none has processes that hold what only the others'
+   callers may, so the close of one waits for its own alone, and a program that takes the caller's
+   place (exec) finds none of them. */
+#define AT_ONCE 8
+
+typedef struct begun {
+    rig r;
+    dlp_pipe *p;
+    pthread_barrier_t *all;
+} begun;
+
+static void *begins(void *arg) {
+    begun *one = arg;
+    pthread_barrier_wait(one->all);
+    if (rig_open(&one->r, &one->p) != DLP_OK) one->p = NULL;
+    return NULL;
+}
+
+static void begin_at_once(begun *those, const dlp_shm_desc *shm) {
+    pthread_t t[AT_ONCE];
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, AT_ONCE);
+    for (int i = 0; i < AT_ONCE; i++) {
+        rig_init(&those[i].r, 10, 10);
+        shm_processes(&those[i].r, 1, 0);
+        those[i].r.pipe.shm = shm;
+        those[i].p = NULL;
+        those[i].all = &all;
+        CHECK(pthread_create(&t[i], NULL, begins, &those[i]) == 0);
+    }
+    for (int i = 0; i < AT_ONCE; i++) pthread_join(t[i], NULL);
+    pthread_barrier_destroy(&all);
+}
+
+static void shm__started_at_once__close_waits_for_its_own(void) {
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1};
+    static begun those[AT_ONCE];
+    for (int n = 0; n < test_share(8, 100); n++) {
+        begin_at_once(those, &shm);
+        for (int i = 0; i < AT_ONCE; i++) {
+            uint64_t from = test_now_ns();
+            CHECK(those[i].p != NULL && dlp_pipe_close(those[i].p) == DLP_OK);
+            CHECK(test_now_ns() - from < UINT64_C(650000000)); /* below grace_ms + 400 */
+        }
+        if (test_failures > 0) return;
+    }
+}
+
 /* A callback stops the pipe: in a worker process as anywhere else. */
 static dlp_pipe *stopped_;
 
@@ -637,6 +685,7 @@ int main(int argc, char **argv) {
     t = timed("init, errors", t);
     shm__two_pipes__do_not_meet();
     shm__threads_just_joined__start_succeeds();
+    shm__started_at_once__close_waits_for_its_own();
     shm__callback_stops__pipe_stops();
     timed("two pipes, threads joined", t);
     CHECK(shm_entries("/proc/self/fd") == files);

@@ -1376,13 +1376,14 @@ static void retries_of_each_stage(int idempotent) {
     nothing_left();
 }
 
-/* The supervisor gets no descriptor to watch a new worker by: that one may have claimed work. */
+/* The supervisor gets no descriptor to watch a new worker by: that one may have claimed work. late:
+   it has a spare by then, so it goes on to wait, for more descriptors at once than the limit is. */
 static int short_fetch(void *user, dlp_item *it) {
     test_pause(200000);
     return rig_fetch(user, it);
 }
 
-static void no_descriptors(int seed) {
+static void no_descriptors(int late) {
     struct rlimit few = {0, 0}, before;
     rig r;
     dlp_pipe *p;
@@ -1394,7 +1395,8 @@ static void no_descriptors(int seed) {
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
     supervisor = get(&common->supervisor);
-    CHECK(take(&r, p, &k, 5 + seed) == DLP_OK);
+    CHECK(take(&r, p, &k, 5) == DLP_OK);
+    if (late) test_pause(100000000);
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, NULL, &before) == 0);
     few = before;
     few.rlim_cur = 3;
@@ -1409,6 +1411,68 @@ static void no_descriptors(int seed) {
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &before, NULL) == 0);
     CHECK(take(&r, p, &k, 100000) == DLP_END && k == 2 * rig_batches(&r));
     close_in_time(p);
+    nothing_left();
+}
+
+/* Another program signals the group while pipes start: the program's handler runs in the program
+   alone, never in a process forked off it, which would take the program's end for its own. */
+static int32_t program_, *strangers_;
+
+static void notes_who(int sig) {
+    (void)sig;
+    if (getpid() != program_) __atomic_add_fetch(strangers_, 1, __ATOMIC_RELAXED);
+}
+
+static pid_t signals_group(void) {
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    signal(SIGWINCH, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (kill(0, SIGWINCH) == 0) continue;
+    _exit(0);
+}
+
+static void group_is_signalled(int kind) {
+    struct sigaction sa;
+    pid_t other;
+    rig r;
+    dlp_pipe *p;
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = notes_who;
+    sa.sa_flags = kind ? SA_RESTART : 0;
+    program_ = getpid();
+    strangers_ = shm_shared(4096);
+    sigaction(SIGWINCH, &sa, NULL);
+    other = signals_group();
+    for (int n = 0; n < test_share(80, 800); n++) {
+        simple_rig(&r);
+        if (rig_open(&r, &p) != DLP_OK) _exit(1);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    kill(other, SIGKILL);
+    CHECK(waitpid(other, NULL, 0) == other);
+    CHECK(*strangers_ == 0);
+    munmap(strangers_, 4096);
+    nothing_left();
+}
+
+/* A process forked in the moment in which another thread of its parent starts a pipe finds the word
+   of that start. */
+static void forked_while_one_starts(int kind) {
+    int status = 0;
+    pid_t child;
+    rig r;
+    (void)kind;
+    simple_rig(&r);
+    dlpi_begins_enter();
+    child = fork();
+    if (child == 0) {
+        dlp_pipe *p;
+        alarm(20);
+        _exit(rig_open(&r, &p) == DLP_OK && dlp_pipe_close(p) == DLP_OK ? 0 : 1);
+    }
+    dlpi_claim_free(&dlpi_begins, 0);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
     nothing_left();
 }
 
@@ -1538,9 +1602,11 @@ int main(void) {
     WHOLE(supervisor_killed_nowait, 2);
     WHOLE(backoff_is_no_delay, 2);
     WHOLE(retries_of_each_stage, 2);
-    WHOLE(no_descriptors, 1);
+    WHOLE(no_descriptors, 2);
     WHOLE(start_interrupted, 1);
     WHOLE(stopped_often, 1);
+    WHOLE(group_is_signalled, 2);
+    WHOLE(forked_while_one_starts, 1);
     run_whole(in_small_cgroup, 2, "in_small_cgroup");
     if (get(&common->go) == 78) {
         set(&common->go, 0);

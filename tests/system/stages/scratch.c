@@ -543,6 +543,46 @@ static dlp_error refused(const dlp_scratch_desc *d, int behind) {
     return e;
 }
 
+/* Where fetch has no callback that could write them: after a stage that makes items (push NULL), and
+   of what is pushed. */
+static dlp_error nobody_writes(dlp_push *push) {
+    dlp_dataset ds = {
+        .n_items = ITEMS, .fields = &batch_fields[1], .n_fields = 1, .fetch = read_item};
+    const dlp_scratch_desc d = {raw_fields, 2, 0};
+    dlp_sampler_desc sampler = {.seed = 4};
+    dlp_expand_desc expand = {.max_out = 1}; /* needs: parts */
+    dlp_fetch_desc fetch = {.dataset = &ds};
+    dlp_map_desc map = {.item = decode_item};
+    dlp_batch_desc batch = {.batch_size = 4};
+    dlp_error e;
+    dlp_pipe *p;
+    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    dlp_pipe_add_sampler(p, &sampler);
+    if (push != NULL) dlp_push_wire(push, &ds, &fetch.workers);
+    if (push == NULL) ds.filter = 1;                   /* needs: parts */
+    if (push == NULL) dlp_pipe_add_expand(p, &expand); /* needs: parts */
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_scratch(p, &d);
+    dlp_pipe_add_map(p, &map);
+    dlp_pipe_add_batch(p, &batch);
+    CHECK(dlp_pipe_start(p) != DLP_OK);
+    e = *dlp_pipe_error(p);
+    dlp_pipe_close(p);
+    return e;
+}
+
+static void scratch__fetch_only_copies__refused(void) {
+    const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1};
+    dlp_push *push;
+    dlp_error e;
+    e = nobody_writes(NULL);                                              /* needs: parts */
+    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "nobody writes")); /* needs: parts */
+    CHECK(dlp_push_open(&push, &desc, &e) == DLP_OK);
+    e = nobody_writes(push);
+    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "nobody writes"));
+    CHECK(dlp_push_close(push) == DLP_OK);
+}
+
 static void scratch__what_does_not_fit__named(void) {
     dlp_field twice[2] = {raw_fields[0], raw_fields[0]}, label = batch_fields[1];
     dlp_scratch_desc d = {raw_fields, 0, 0};
@@ -676,6 +716,7 @@ int main(int argc, char **argv) {
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (argc < 2) {
         scratch__what_does_not_fit__named();
+        scratch__fetch_only_copies__refused();
         scratch__any_workers_and_cells__same_order_and_bytes();
         scratch__many_in_flight__same();
         scratch__errors_of_either__by_policy();
