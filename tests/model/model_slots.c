@@ -174,9 +174,8 @@ static void list_scratch(void) {
 static uint64_t mix_scratch(uint64_t h) {
     for (int i = 0; i < pipe_->work[0]->n_workers; i++) {
         const dlpi_scratch_hand *k = &dlpi_scratch_of(pipe_)->hands[i];
-        h = model_mix(h, (uint64_t)k->turn << 35 | (uint64_t)k->group << 3 |
-                             (uint64_t)k->none << 2 | (uint64_t)k->lacks << 1 |
-                             (uint64_t)k->passed);
+        h = model_mix(h, (uint64_t)k->group << 3 | (uint64_t)k->none << 2 |
+                             (uint64_t)k->lacks << 1 | (uint64_t)k->passed);
     }
     return h;
 }
