@@ -2222,17 +2222,18 @@ typedef struct dlp_scratch_desc {
     uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
     uint32_t n_cells; /* 0: one for each item that workers which write may have in hand, two for
                                 each worker of the map, and for those of a zip between one more than
-                                its items in hand; or 256 KiB of cells, where those are more.
-                                More than items under way (prefetch_factor x rows of a batch) are
-                                not taken. At most 2^20. Few cells are few bytes, and a sleep for
+                                its items in hand; or, where those are more, 256 KiB of cells, at
+                                most four for each item under way (prefetch_factor x rows of a
+                                batch). Of a number asked for no more are taken than items are
+                                under way. At most 2^20. Few cells are few bytes, and a sleep for
                                 each item that is short. Quick items share a claim in runs of up to
                                 32; a run takes a group of cells, as many as are a power of two and
                                 leave twice as many groups as workers need: of a number asked for,
                                 what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own: cells in use, and all;
-   cells of a group are in use together.
+/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own:
+   cells in use, and all; cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
@@ -14632,7 +14633,8 @@ static const dlpi_stage_ops dlpi_guard_ops = {
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
 #define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
-#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone */
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone, */
+#define DLPI_SCRATCH_SHORTER 4u /* for so many times as many runs as there are of the longest */
 
 typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
@@ -14735,12 +14737,12 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Where to look first for a run's group: batches that are under way together have these apart,
-   while there are groups enough, so the one before it there is through. */
+/* Where to look first for a run's group: rows under way together have these apart, so the one before
+   it there is through. */
 static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
-    const dlpi_scratch *k = dlpi_scratch_of(p);
-    uint64_t each = (p->batch_rows + (UINT64_C(1) << k->shift) - 1) >> k->shift;
-    return (uint32_t)((t->b * each + (t->row >> k->shift)) % k->n_groups);
+    const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
+    const uint64_t row = (t->b * p->batch_rows + t->row) % under_way;
+    return (uint32_t)(row * dlpi_scratch_of(p)->n_groups / under_way);
 }
 
 /* Returns the group + 1, or 0: there is none. */
@@ -14947,22 +14949,24 @@ static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     return least;
 }
 
-/* How many groups of how many cells. Of those that were asked for, groups
-   are as large as leaves twice as many; else as large as the runs of quick items are, and there is
-   one for each run under way, while all are few bytes. */
+/* How many groups of how many cells. Of those that were asked for, groups are as large as leaves
+   twice as many; else as large as the runs of quick items are. Of few bytes there are several for
+   each such run under way: runs may be shorter. */
 static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
-    uint64_t least = dlpi_scratch_least(p, k), cells = k->asked;
+    uint64_t least = dlpi_scratch_least(p, k), cells = k->asked, most;
     uint64_t wanted = k->asked > 0 ? 2 * least : least;
     uint32_t shift = 0;
     if (cells == 0 && k->cell_bytes > 0) cells = DLPI_SCRATCH_BYTES / k->cell_bytes;
+    most = k->asked > 0 ? under_way : DLPI_SCRATCH_SHORTER * under_way;
+    if (most > cells) most = cells;
     if (least > under_way) least = under_way;
     if (cells > under_way) cells = under_way;
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
            cells >> (shift + 1) >= wanted)
         shift++;
     k->shift = shift;
-    k->n_groups = (uint32_t)(cells >> shift);
+    k->n_groups = (uint32_t)(shift > 0 ? most >> shift : cells);
     if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
     p->run_shift_most = shift;
 }

@@ -32,17 +32,18 @@ typedef struct dlp_scratch_desc {
     uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
     uint32_t n_cells; /* 0: one for each item that workers which write may have in hand, two for
                                 each worker of the map, and for those of a zip between one more than
-                                its items in hand; or 256 KiB of cells, where those are more.
-                                More than items under way (prefetch_factor x rows of a batch) are
-                                not taken. At most 2^20. Few cells are few bytes, and a sleep for
+                                its items in hand; or, where those are more, 256 KiB of cells, at
+                                most four for each item under way (prefetch_factor x rows of a
+                                batch). Of a number asked for no more are taken than items are
+                                under way. At most 2^20. Few cells are few bytes, and a sleep for
                                 each item that is short. Quick items share a claim in runs of up to
                                 32; a run takes a group of cells, as many as are a power of two and
                                 leave twice as many groups as workers need: of a number asked for,
                                 what is less than a group is not taken */
 } dlp_scratch_desc;
 
-/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own: cells in use, and all;
-   cells of a group are in use together.
+/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own:
+   cells in use, and all; cells of a group are in use together.
    desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
    and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);

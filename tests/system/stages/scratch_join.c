@@ -577,12 +577,12 @@ static void plan_of(int wiring, uint32_t cells, uint64_t count, uint64_t each) {
 }
 
 /* 42 rows are under way. Where nobody says how many cells, there are groups for each worker that
-   writes, and two for each that does not. */
+   writes, and two for each that does not; of so few bytes cells for 4 x 42. */
 static void scratch_join__plan__cells_to_the_byte(void) {
-    plan_of(ZIP_BETWEEN, 0, 21, 2 * CELL_BYTES);     /* 2 + 2 * (3 + 2) are 12: of 4 were 10 */
-    plan_of(ZIP_WRITES, 0, 10, 4 * CELL_BYTES);      /* 3 + 2 * 2; of 8 were 5 */
-    plan_of(MIX, 0, 10, 4 * CELL_BYTES);             /* 2 + 3 + 2 * 2 */
-    plan_of(MIX_ZIP_BETWEEN, 0, 21, 2 * CELL_BYTES); /* 2 + 2 * 3 + 2 * (3 + 2) */
+    plan_of(ZIP_BETWEEN, 0, 84, 2 * CELL_BYTES);     /* 2 + 2 * (3 + 2) are 12: of 4 were 10 */
+    plan_of(ZIP_WRITES, 0, 42, 4 * CELL_BYTES);      /* 3 + 2 * 2; of 8 were 5 */
+    plan_of(MIX, 0, 42, 4 * CELL_BYTES);             /* 2 + 3 + 2 * 2 */
+    plan_of(MIX_ZIP_BETWEEN, 0, 84, 2 * CELL_BYTES); /* 2 + 2 * 3 + 2 * (3 + 2) */
     for (int i = 0; i < WIRINGS; i++) plan_of(i, 5, 5, CELL_BYTES);
 }
 
