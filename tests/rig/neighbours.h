@@ -531,7 +531,7 @@ static const kind kinds_[KINDS + 1] = {[PARTS] = {"parts", set_parts, add_parts}
 /* ---- a pipe ---- */
 
 static void set_datasets(wiring *w) {
-    const uint8_t dims = has(SPLIT);
+    const int dims = has(SPLIT);
     w->fields[0] = (dlp_field){"x", DLP_U64, dims, {width()}, 0, 0};
     w->fields[1] = (dlp_field){"g", DLP_F32, dims, {width()}, 0, 0};
     w->raw = (dlp_field){"raw", DLP_U64, dims, {width()}, 0, 0};

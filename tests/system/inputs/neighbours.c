@@ -20,7 +20,24 @@
 
 /* Pairs in the first order that are refused, each once. */
 static const char *const refused_[KINDS] = {
-    [PARTS] = "",
+    [PARTS] = "found filter expand pack shuffled buckets mix push",
+    [FOUND] = "filter expand pack shuffled buckets mix zip cache split unordered push",
+    [FILTER] = "pack buckets mix zip scratch cache split unordered in_flight push",
+    [EXPAND] = "pack buckets mix zip scratch cache split unordered in_flight push",
+    [PACK] = "buckets mix zip scratch cache split unordered in_flight push",
+    [SHUFFLED] = "push",
+    [BUCKETS] = "split push",
+    [MIX] = "split push",
+    [ZIP] = "split push",
+    [SCRATCH] = "split push",
+    [CACHE] = "push",
+    [COLLATE] = "split",
+    [TRANSFER] = "share",
+    [SPLIT] = "unordered share push",
+    [UNORDERED] = "share push",
+    [SHARE] = "set_epoch",
+    [IN_FLIGHT] = "push",
+    [RAGGED] = "push",
 };
 
 typedef struct row {
