@@ -4,7 +4,7 @@
    writes down: inline, then with workers in threads and in processes, resumed and sought after any
    batch with another number of workers, closed while it is full. Which pairs are refused stands
    below.
-     neighbours                  all pairs, in threads (SOAK=1: and all triples, and all of that)
+     neighbours                  all pairs, resumed once (SOAK=1: and all triples, and all of that)
      neighbours N [SEED]         N wirings of several kinds, drawn from that seed on
      neighbours = KINDS          one of them, as failures print it: filter+map+2 */
 #define _GNU_SOURCE
@@ -33,9 +33,9 @@ static const char *const refused_[KINDS] = {
     [CACHE] = "push",
     [COLLATE] = "split",
     [TRANSFER] = "share",
-    [SPLIT] = "unordered share push",
+    [SPLIT] = "unordered share ragged push",
     [UNORDERED] = "share push",
-    [SHARE] = "set_epoch",
+    [SHARE] = "set_epoch push",
     [IN_FLIGHT] = "push",
     [RAGGED] = "push",
 };
@@ -179,6 +179,8 @@ static void run(outcome *o, int workers, int processes, const dlp_state *resume)
     o->rc = wire(resume, &o->error);
     o->started = o->rc == DLP_OK;
     if (o->started) take_rest(o);
+    /* What reads pushed items looks at its worker as that begins. */
+    if (has(PUSH) && o->started && o->n_batches == 0) o->started = o->rc != DLP_ERR_CALLBACK;
     unwire(NULL, 0);
     runs_++;
 }
@@ -299,7 +301,9 @@ static int is_wiring_wrong(int deep, int turn, int *refused) {
     write_all(&rows);
     if (is_wrong(&first, &rows, 0, other_order || has(UNORDERED), "no workers")) return 1;
     if (deep) return deep_wrong(&first, least);
-    if (workers_wrong(&first, turn % 3 == 0 ? 4 : turn % 3, 0)) return 1;
+    for (int n = 1; n <= 4; n *= 2)
+        if (workers_wrong(&first, n, 0)) return 1;
+    if (processes_ && workers_wrong(&first, 2, 1)) return 1;
     if (!has(PUSH) && resume_wrong(&first, first.n_batches / 2, 2, 0)) return 1;
     close_early(2, 0, turn % 3);
     return 0;
