@@ -230,13 +230,14 @@ static int map_item(void *user, dlp_item *it) {
 static int map_batch(void *user, dlp_batch *b, void *state) {
     uint64_t *x = b->fields[0].data;
     uint32_t *token = b->fields[0].data;
+    const uint64_t most = has(PACK) ? (uint64_t)b->fields[0].shape[1] : 0;
     (void)user;
     (void)state;
     for (uint32_t i = 0; i < b->count; i++) {
         if (!b->valid[i]) continue;
         if (has(PACK))
-            for (uint64_t k = 0; k < TOKENS; k++)
-                token[i * TOKENS + k] = (uint32_t)batch_mapped(token[i * TOKENS + k]);
+            for (uint64_t k = 0; k < most; k++)
+                token[i * most + k] = (uint32_t)batch_mapped(token[i * most + k]);
         else
             for (uint32_t e = 0; e < width(); e++)
                 x[i * width() + e] = batch_mapped(x[i * width() + e]);

@@ -132,9 +132,10 @@ static uint64_t word_of(const dlp_tensor *t, uint64_t i) {
 static void take_tokens(outcome *o, const dlp_batch *b) {
     const dlp_tensor *t = tensor_of(b, "tokens");
     const uint32_t *token = t->data;
+    const uint64_t most = (uint64_t)t->shape[1]; /* a collate's are as long as its longest */
     for (uint32_t i = 0; i < b->count; i++)
         for (uint64_t k = 0; b->valid[i] && k < t->lengths[i] && o->n_rows < MOST_ROWS; k++)
-            o->rows[o->n_rows++] = (row){b->epoch, 0, 1, token[i * TOKENS + k], 0, 0};
+            o->rows[o->n_rows++] = (row){b->epoch, 0, 1, token[i * most + k], 0, 0};
 }
 
 static void take_row(outcome *o, const dlp_batch *b, uint32_t i) {
