@@ -1,0 +1,415 @@
+/* needs: parts split join scratch guard cache */
+/* Each kind and option of stages beside each other one (tests/rig/neighbours.h): a wiring is either
+   refused, by a stage or a field that the error names, or it gives the rows that a direct program
+   writes down: inline, then with workers in threads and in processes, resumed and sought after any
+   batch with another number of workers, closed while it is full. Which pairs are refused stands
+   below.
+     neighbours                  all pairs, resumed once (SOAK=1: and all triples, and all of that)
+     neighbours N [SEED]         N wirings of several kinds, drawn from that seed on
+     neighbours = KINDS          one of them, as failures print it: filter+map+2 */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include <stdarg.h>
+
+#include "../../rig/neighbours.h"
+
+#define MOST_ROWS 1000
+#define MOST_BATCHES 300
+
+/* Pairs in the first order that are refused, each once. */
+static const char *const refused_[KINDS] = {
+    [PARTS] = "found filter expand pack shuffled buckets mix push",
+    [FOUND] = "filter expand pack shuffled buckets mix zip cache split unordered push",
+    [FILTER] = "pack buckets mix zip scratch cache split unordered in_flight push",
+    [EXPAND] = "pack buckets mix zip scratch cache split unordered in_flight push",
+    [PACK] = "buckets mix zip scratch cache split unordered in_flight push",
+    [SHUFFLED] = "push",
+    [BUCKETS] = "split push",
+    [MIX] = "split push",
+    [ZIP] = "split push",
+    [SCRATCH] = "split push",
+    [CACHE] = "push",
+    [COLLATE] = "split",
+    [TRANSFER] = "share",
+    [SPLIT] = "unordered share ragged push",
+    [UNORDERED] = "share push",
+    [SHARE] = "set_epoch push",
+    [IN_FLIGHT] = "push",
+    [RAGGED] = "push",
+};
+
+typedef struct row {
+    uint64_t epoch, index, valid; /* the last two: not of packed tokens and of chunks */
+    uint64_t x, y;                /* the value or token, and the zip's */
+    uint64_t bytes;               /* digest of the ragged field */
+} row;
+
+typedef struct outcome {
+    int started; /* else it was refused */
+    int rc;      /* what ended it */
+    dlp_error error;
+    row rows[MOST_ROWS];
+    int n_rows, n_batches;
+    int ends[MOST_BATCHES]; /* rows up to the end of each batch */
+    dlp_state states[MOST_BATCHES];
+} outcome;
+
+static int processes_; /* they are to be had */
+static long accepted_, runs_;
+static char wrong_[900];
+
+__attribute__((format(printf, 1, 2))) static int wrong(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(wrong_, sizeof wrong_, format, args);
+    va_end(args);
+    return 1;
+}
+
+/* ---- the direct program ---- */
+
+static uint64_t bytes_digest(uint64_t id) {
+    uint64_t digest = bytes_of(id);
+    for (uint64_t k = 0; k < bytes_of(id); k++) digest = digest * 257 + (uint8_t)(id + k);
+    return digest;
+}
+
+static void write_document(outcome *o, uint64_t epoch, uint64_t document) {
+    for (uint64_t k = 0; k < tokens_of(document); k++) {
+        uint64_t x = document * 100 + k + 1;
+        if (has(MAP)) x = mapped(x);
+        if (has(BATCH_MAP)) x = batch_mapped(x);
+        o->rows[o->n_rows++] = (row){epoch, 0, 1, x, 0, 0};
+    }
+}
+
+static void write_row(outcome *o, uint64_t epoch, uint64_t index, uint64_t id) {
+    const int left_out = has(GUARD) && is_nan(id);
+    for (uint32_t e = 0; e < width(); e++) {
+        row r = {epoch, has(SPLIT) ? 0 : index, 1, value_of(id) + e, 0, bytes_digest(id)};
+        if (has(MAP)) r.x = mapped(r.x);
+        if (has(BATCH_MAP)) r.x = batch_mapped(r.x);
+        if (has(ZIP)) r.y = label_of(index);
+        o->rows[o->n_rows++] = left_out ? (row){epoch, index, 0, 0, 0, 0} : r;
+    }
+}
+
+static void write_all(outcome *o) {
+    const uint64_t epochs = has(PUSH) ? 1 : EPOCHS;
+    o->n_rows = 0;
+    for (uint64_t epoch = 0; epoch < epochs; epoch++) {
+        for (uint64_t i = 0; i < ITEMS; i++) {
+            if (has(PACK))
+                write_document(o, epoch, i);
+            else if (is_filtered(i))
+                continue;
+            else if (has(FOUND) || has(EXPAND))
+                for (uint64_t j = 0; j < made_of(i); j++) write_row(o, epoch, i, i * CELL + j);
+            else
+                write_row(o, epoch, i, i);
+        }
+        for (uint64_t j = 0; has(MIX) && j < MIXED; j++)
+            write_row(o, epoch, ITEMS + j, MIXED_FIRST + j);
+    }
+}
+
+/* ---- rows of batches ---- */
+
+static const dlp_tensor *tensor_of(const dlp_batch *b, const char *name) {
+    for (uint32_t i = 0; i < b->n_fields; i++)
+        if (strcmp(b->fields[i].name, name) == 0) return &b->fields[i];
+    return NULL;
+}
+
+static uint64_t word_of(const dlp_tensor *t, uint64_t i) {
+    uint64_t word;
+    memcpy(&word, (const char *)t->data + t->byte_offset + i * sizeof word, sizeof word);
+    return word;
+}
+
+static void take_tokens(outcome *o, const dlp_batch *b) {
+    const dlp_tensor *t = tensor_of(b, "tokens");
+    const uint32_t *token = t->data;
+    const uint64_t most = (uint64_t)t->shape[1]; /* a collate's are as long as its longest */
+    for (uint32_t i = 0; i < b->count; i++)
+        for (uint64_t k = 0; b->valid[i] && k < t->lengths[i] && o->n_rows < MOST_ROWS; k++)
+            o->rows[o->n_rows++] = (row){b->epoch, 0, 1, token[i * most + k], 0, 0};
+}
+
+static void take_row(outcome *o, const dlp_batch *b, uint32_t i) {
+    const dlp_tensor *y = tensor_of(b, "y"), *bytes = tensor_of(b, "bytes");
+    row r = {b->epoch, has(SPLIT) ? 0 : b->index[i], 1, word_of(&b->fields[0], i), 0, 0};
+    if (y) r.y = word_of(y, i);
+    if (bytes) {
+        const uint8_t *at = (const uint8_t *)bytes->data + i * (uint64_t)bytes->shape[1];
+        r.bytes = bytes->lengths[i];
+        for (uint64_t k = 0; k < bytes->lengths[i]; k++) r.bytes = r.bytes * 257 + at[k];
+    }
+    if (!has(SPLIT) && !b->valid[i]) r = (row){b->epoch, b->index[i], 0, 0, 0, 0};
+    o->rows[o->n_rows++] = r;
+}
+
+static void take(outcome *o, const dlp_batch *b) {
+    if (has(PACK)) take_tokens(o, b);
+    for (uint32_t i = 0; !has(PACK) && i < b->count && o->n_rows < MOST_ROWS; i++)
+        if (has(SPLIT) || b->index[i] != UINT64_MAX) take_row(o, b, i);
+    o->ends[o->n_batches++] = o->n_rows;
+}
+
+/* ---- a run ---- */
+
+static void take_rest(outcome *o) {
+    dlp_pipe *p = now_.p;
+    dlp_batch *b;
+    o->n_rows = o->n_batches = 0;
+    while ((o->rc = dlp_pipe_next_timeout(p, &b, 30000)) == DLP_OK && o->n_batches < MOST_BATCHES) {
+        take(o, b);
+        if (!has(PUSH))
+            CHECK(dlp_pipe_state(p, has(UNORDERED) ? NULL : b, &o->states[o->n_batches - 1]) ==
+                  DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    o->error = *dlp_pipe_error(p);
+}
+
+static void run(outcome *o, int workers, int processes, const dlp_state *resume) {
+    now_.workers = workers;
+    now_.processes = processes;
+    o->rc = wire(resume, &o->error);
+    o->started = o->rc == DLP_OK;
+    if (o->started) take_rest(o);
+    /* What reads pushed items looks at its worker as that begins. */
+    if (has(PUSH) && o->started && o->n_batches == 0) o->started = o->rc != DLP_ERR_CALLBACK;
+    unwire(NULL, 0);
+    runs_++;
+}
+
+static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(row)); }
+
+/* Are they those that are wanted, of which so many have come before? */
+static int is_wrong(const outcome *o, const outcome *want, int from, int in_any_order,
+                    const char *what) {
+    static row got[MOST_ROWS], all[MOST_ROWS];
+    const int n = want->n_rows - from;
+    if (!o->started || o->rc != DLP_END)
+        return wrong("%s: %s %s: %s", what, dlp_code_name(o->rc), o->error.stage, o->error.message);
+    if (o->n_rows != n) return wrong("%s: %d rows, not %d", what, o->n_rows, n);
+    memcpy(got, o->rows, (size_t)n * sizeof *got);
+    memcpy(all, want->rows + from, (size_t)n * sizeof *all);
+    if (in_any_order) qsort(got, (size_t)n, sizeof *got, by_bytes);
+    if (in_any_order) qsort(all, (size_t)n, sizeof *all, by_bytes);
+    for (int i = 0; i < n; i++)
+        if (by_bytes(&got[i], &all[i]) != 0)
+            return wrong("%s: row %d is %d of epoch %d, %" PRIu64 ", not %d of %d, %" PRIu64, what,
+                         i, (int)got[i].index, (int)got[i].epoch, got[i].x, (int)all[i].index,
+                         (int)all[i].epoch, all[i].x);
+    return 0;
+}
+
+/* ---- a wiring ---- */
+
+/* Who refuses says where. */
+static int is_nameless(const outcome *o, const char *what) {
+    const dlp_error *e = &o->error;
+    if (o->rc < 0 && e->code == o->rc && e->message[0] && (e->stage[0] || e->field[0])) return 0;
+    return wrong("%s: refused with %s, stage '%s', field '%s': %s", what, dlp_code_name(o->rc),
+                 e->stage, e->field, e->message);
+}
+
+static int workers_wrong(const outcome *want, int workers, int processes) {
+    static outcome o;
+    char what[60];
+    snprintf(what, sizeof what, "%d workers in %s", workers, processes ? "processes" : "threads");
+    run(&o, workers, processes, NULL);
+    if (processes && !o.started) return is_nameless(&o, what);
+    return is_wrong(&o, want, 0, has(UNORDERED), what);
+}
+
+static int resume_wrong(const outcome *want, int at, int workers, int processes) {
+    static outcome o;
+    char what[80];
+    snprintf(what, sizeof what, "resumed after batch %d with %d workers%s", at, workers,
+             processes ? " in processes" : "");
+    run(&o, workers, processes, &want->states[at]);
+    return is_wrong(&o, want, want->ends[at], has(UNORDERED), what);
+}
+
+/* Backwards, in one pipe, with or without a batch taken before. */
+static int seeks_wrong(const outcome *want, int workers) {
+    static outcome o;
+    int bad = 0;
+    now_.workers = workers;
+    now_.processes = 0;
+    o.rc = wire(NULL, &o.error);
+    o.started = o.rc == DLP_OK;
+    for (int k = want->n_batches - 1; k >= 0 && o.started && !bad; k -= 2) {
+        char what[60];
+        dlp_batch *b = NULL;
+        if (k & 2) CHECK(dlp_pipe_next_timeout(now_.p, &b, 30000) >= DLP_OK);
+        o.rc = dlp_pipe_seek(now_.p, &want->states[k], &o.error);
+        if (b) CHECK(dlp_pipe_release(now_.p, b) == DLP_OK);
+        if (o.rc == DLP_ERR_UNSUPPORTED) break;
+        if (o.rc == DLP_OK) take_rest(&o);
+        snprintf(what, sizeof what, "sought to batch %d with %d workers", k, workers);
+        bad = is_wrong(&o, want, want->ends[k], has(UNORDERED), what);
+    }
+    unwire(NULL, 0);
+    runs_++;
+    return bad;
+}
+
+/* Closed while full, with batches held. */
+static void close_early(int workers, int processes, int held) {
+    dlp_batch *b[2];
+    dlp_error err;
+    int n = 0;
+    now_.workers = workers;
+    now_.processes = processes;
+    if (wire(NULL, &err) == DLP_OK)
+        while (n < held && dlp_pipe_next_timeout(now_.p, &b[n], 30000) == DLP_OK) n++;
+    unwire(b, n);
+    runs_++;
+}
+
+static int deep_wrong(const outcome *want, int least) {
+    static const int workers[] = {4, 0, 2};
+    for (int n = 1; n <= 4; n *= 2)
+        if (workers_wrong(want, n, 0)) return 1;
+    for (int n = 1; n <= 4 && processes_; n *= 4)
+        if (workers_wrong(want, n, 1)) return 1;
+    for (int k = 0; k < want->n_batches && !has(PUSH); k++) {
+        int n = workers[k % 3] > least ? workers[k % 3] : least;
+        if (resume_wrong(want, k, n, processes_ && k % 5 == 4)) return 1;
+    }
+    if (!has(PUSH) && (seeks_wrong(want, least) || seeks_wrong(want, 4))) return 1;
+    for (int held = 0; held <= 2; held += 2)
+        for (int processes = 0; processes <= processes_; processes++)
+            close_early(4, processes, held);
+    return 0;
+}
+
+/* Returns whether it is wrong, and why in wrong_; *refused: whether it was refused. */
+static int is_wiring_wrong(int deep, int turn, int *refused) {
+    static outcome first, rows;
+    const int least = has(SHARE) || has(IN_FLIGHT); /* what has no inline form */
+    const int other_order = has(SHUFFLED) || has(BUCKETS) || has(WINDOW) || has(STREAMS);
+    run(&first, least, 0, NULL);
+    *refused = !first.started;
+    if (*refused) return is_nameless(&first, "no workers");
+    accepted_++;
+    write_all(&rows);
+    if (is_wrong(&first, &rows, 0, other_order || has(UNORDERED), "no workers")) return 1;
+    if (deep) return deep_wrong(&first, least);
+    for (int n = 1; n <= 4; n *= 2)
+        if (workers_wrong(&first, n, 0)) return 1;
+    if (processes_ && workers_wrong(&first, 2, 1)) return 1;
+    if (!has(PUSH) && resume_wrong(&first, first.n_batches / 2, 2, 0)) return 1;
+    close_early(2, 0, turn % 3);
+    return 0;
+}
+
+static const char *describe(void) {
+    static char text[400];
+    text[0] = 0;
+    for (int k = 0; k < KINDS; k++)
+        if (has(k)) strcat(strcat(text, kinds_[k].name), "+");
+    snprintf(text + strlen(text), 12, "%d", now_.order);
+    return text;
+}
+
+static void hung(int signal_number) {
+    (void)signal_number;
+    printf("failed: build/tests/neighbours = %s hangs\n", describe());
+    fflush(stdout);
+    _exit(1);
+}
+
+/* Returns 1: refused, 0: not, -1: not to be had here. */
+static int one(uint64_t kinds, int order, int deep, int turn) {
+    int refused = 0, bad;
+    now_.kinds = kinds;
+    now_.order = order;
+    if (has(SHARE) && !processes_) return -1;
+    alarm(200);
+    bad = is_wiring_wrong(deep, turn, &refused);
+    alarm(0);
+    CHECK(!bad);
+    if (bad) printf("failed: build/tests/neighbours = %s: %s\n", describe(), wrong_);
+    return refused;
+}
+
+/* ---- which ---- */
+
+static int is_listed(int a, int b) {
+    char list[400], name[40];
+    snprintf(list, sizeof list, " %s ", refused_[a] ? refused_[a] : "");
+    snprintf(name, sizeof name, " %s ", kinds_[b].name);
+    return strstr(list, name) != NULL;
+}
+
+static void pairs(int deep, int step) {
+    int turn = 0;
+    for (int a = 0; a < KINDS; a++)
+        for (int b = a; b < KINDS; b++) {
+            int refused;
+            if (turn++ % step != 0) continue;
+            refused = one(UINT64_C(1) << a | UINT64_C(1) << b, 0, deep, turn);
+            CHECK(refused < 0 || refused == is_listed(a, b));
+            if (refused >= 0 && refused != is_listed(a, b))
+                printf("%s is %s\n", describe(), refused ? "refused" : "accepted");
+        }
+}
+
+static void triples(void) {
+    int turn = 0;
+    for (int a = 0; a < KINDS; a++)
+        for (int b = a + 1; b < KINDS; b++)
+            for (int c = b + 1; c < KINDS; c++, turn++)
+                one(UINT64_C(1) << a | UINT64_C(1) << b | UINT64_C(1) << c, turn % ORDERS, 1, turn);
+}
+
+/* Three to eight kinds, of which no two are refused. */
+static void drawn(uint64_t n, uint64_t seed) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t d = dlp_hash(seed + i, 0x2026, 1, 1), kinds = 0;
+        for (uint32_t k = 3 + test_pick(&d, 6), tries = 0; k > 0 && tries < 50; tries++) {
+            int x = (int)test_pick(&d, KINDS), fits = !(kinds >> x & 1);
+            for (int y = 0; y < KINDS && fits; y++)
+                fits = !(kinds >> y & 1) || !(is_listed(x, y) || is_listed(y, x));
+            if (!fits) continue;
+            kinds |= UINT64_C(1) << x;
+            k--;
+        }
+        one(kinds, (int)test_pick(&d, ORDERS), 1, 0);
+    }
+}
+
+static void named(char *text) {
+    uint64_t kinds = 0;
+    int order = 0, refused;
+    for (char *word = strtok(text, "+"); word; word = strtok(NULL, "+")) {
+        if (word[0] >= '0' && word[0] < '0' + ORDERS) order = word[0] - '0';
+        for (int k = 0; k < KINDS; k++)
+            if (strcmp(word, kinds_[k].name) == 0) kinds |= UINT64_C(1) << k;
+    }
+    refused = one(kinds, order, 1, 0);
+    printf("  %s is %s\n", describe(), refused ? "refused" : "accepted");
+}
+
+int main(int argc, char **argv) {
+    signal(SIGALRM, hung);
+    processes_ = shm_missing() == NULL;
+    if (argc > 2 && argv[1][0] == '=') {
+        named(argv[2]);
+    } else if (argc > 1) {
+        drawn(strtoull(argv[1], NULL, 0), argc > 2 ? strtoull(argv[2], NULL, 0) : 1);
+    } else {
+        pairs(getenv("SOAK") != NULL, getenv("SHORT") ? 8 : 1);
+        if (getenv("SOAK")) triples();
+    }
+    printf("  %ld wirings accepted, %ld runs\n", accepted_, runs_);
+    CHECK(runs_ > 0);
+    return test_end("neighbours");
+}
