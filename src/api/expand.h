@@ -12,13 +12,12 @@
 
    The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
    fetch, for each dataset index, and then expand; fetch's own workers but copy. Where a batch is a
-   few KiB next copies it in less time than it would wait for one of those: without them (num_workers
-   0), as in a loader up to 4 KiB, it does. expand NULL is a filter: an item is what fetch writes,
-   and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it are
-   without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states and cells are those of >>found, each
-   dataset index being a part of up to max_out items:
-   dlp_batch.index has the input's. dlp_item_random in these callbacks goes by the index and the
-   pass. */
+   few KiB next copies it in less time than it would wait for one of those: without them
+   (num_workers 0), as in a loader up to 4 KiB, it does. expand NULL is a filter: an item is what
+   fetch writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items
+   after it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
+   each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
+   dlp_item_random in these callbacks goes by the index and the pass. */
 
 /* An input of which items are made. Valid during the call only. */
 typedef struct dlp_expand {

@@ -101,7 +101,7 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
-/* Items of so many units took so long each: a moving average of units. One sample of many units says
+/* Items of so many units took so long each: a moving average of units. A sample of many units says
    what they cost if it is low; if it is high, one of them may just have lost its core. */
 static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t units) {
     uint64_t average = DLPI_LOAD_RLX(&block->item_ns), weight = units < 8 ? units : 8;

@@ -22,11 +22,12 @@
    What a stage of rows is to the cells is known when the chain is (dlpi_stage.held). Those write
    them that fetch, directly in front of the scratch stage: one, or all of a mix, each the cells of
    the rows that are its own items. The first of these takes: a worker of it that finds a run to
-   claim takes a group first (unless the run has one, see below), then claims the run, then gives it
-   the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip. The
-   next map reads; what stands between them (zips) has nothing to do with cells. Just before the last
-   row of the run is done in the map its worker makes the group nobody's. Bits of a run are set in
-   that stage by whoever has claimed it there alone, so one that sets the last of them knows it.
+   claim takes a group first (unless the run has one, see below), then claims the run, then gives
+   it the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip.
+   The next map reads; what stands between them (zips) has nothing to do with cells. Just before
+   the last row of the run is done in the map its worker makes the group nobody's. Bits of a run
+   are set in that stage by whoever has claimed it there alone, so one that sets the last of them
+   knows it.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
    group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
@@ -38,16 +39,16 @@
    many. Runs without a group hold nothing that others need. No group is a state in which nothing
    moves.
 
-   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that has
-   one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other stages that
-   fetch, up to the map: the run has its group, and its rows are fetched once more there. In the map:
-   what is not done of the run is done once more, there or from fetch on, and has its cells; but if
-   the dead one had given them up just before the last row was to be done, an idempotent map has
-   nothing to read: such rows go back to fetch (has), and the run takes another group on its way.
-   So do rows that a later stage sends back, of a run that is through: the rest of it stays done in
-   the map, which gives the group up with the last that comes once more. Of a run that is
-   not through, rows that go back find their own cells again. A run is never done with its group
-   still its own, so no group is lost with its batch.
+   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that
+   has one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other
+   stages that fetch, up to the map: the run has its group, and its rows are fetched once more
+   there. In the map: what is not done of the run is done once more, there or from fetch on, and
+   has its cells; but if the dead one had given them up just before the last row was to be done, an
+   idempotent map has nothing to read: such rows go back to fetch (has), and the run takes another
+   group on its way. So do rows that a later stage sends back, of a run that is through: the rest
+   of it stays done in the map, which gives the group up with the last that comes once more. Of a
+   run that is not through, rows that go back find their own cells again. A run is never done with
+   its group still its own, so no group is lost with its batch.
 
    Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
    Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
@@ -159,8 +160,8 @@ static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
     return &dlpi_scratch_of(w->p)->hands[w->id];
 }
 
-/* Where to look first for a run's group: rows under way together have these apart, so the one before
-   it there is through. */
+/* Where to look first for a run's group: rows under way together have these apart, so the one
+   before it there is through. */
 static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t under_way = (uint64_t)p->prefetch * p->batch_rows;
     const uint64_t row = (t->b * p->batch_rows + t->row) % under_way;

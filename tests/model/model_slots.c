@@ -21,15 +21,15 @@
    scenarios, and 5, by 7; what 2 and 3 leave out is so little that model_rules.c alone has scenes
    for it.
 
-   All roles at once do not go without a bound. "placed": from each place that worker 0 can stand at
-   with a batch in hand, where it dies, or the consumer seeks. Five threads (two workers, of which
-   one may die and be replaced, consumer, who seeks, scheduler; one batch of one row) end with two
-   preemptions: 0.12 million states with none, 6.6 with one (in all orders: 0.17, 16), 161 with two
-   (ten minutes, 4.3 GB: SOAK=1). With three, from each of the 8 places where worker 0 may have died,
-   by its name, "all_with_seek__place_4": 156, 129, 75, 75, 61, 93, 86 and 86 million states (5 to
-   11 minutes of processor and 2.2 to 6.4 GB each). A state is known by 63 bits: that one of 61
-   million was taken for another, and what follows from it left out, has a probability of 0.0002; of
-   156 million, 0.0013.
+   All roles at once do not go without a bound. "placed": from each place that worker 0 can stand
+   at with a batch in hand, where it dies, or the consumer seeks. Five threads (two workers, of
+   which one may die and be replaced, consumer, who seeks, scheduler; one batch of one row) end
+   with two preemptions: 0.12 million states with none, 6.6 with one (in all orders: 0.17, 16), 161
+   with two (ten minutes, 4.3 GB: SOAK=1). With three, from each of the 8 places where worker 0 may
+   have died, by its name, "all_with_seek__place_4": 156, 129, 75, 75, 61, 93, 86 and 86 million
+   states (5 to 11 minutes of processor and 2.2 to 6.4 GB each). A state is known by 63 bits: that
+   one of 61 million was taken for another, and what follows from it left out, has a probability of
+   0.0002; of 156 million, 0.0013.
 
    With three preemptions end, too: worker, recovery, second worker, scheduler (2.1 million states;
    in all orders 6); worker, recovery, consumer, scheduler (1.3 million; 10). In all orders, with

@@ -1401,7 +1401,7 @@ static void no_descriptors(int late) {
     few = before;
     few.rlim_cur = 3;
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &few, NULL) == 0);
-    CHECK(kill(supervisor, SIGSTOP) == 0 && kill(supervisor, SIGCONT) == 0); /* it polls anew: 3
+    CHECK(kill(supervisor, SIGSTOP) == 0 && kill(supervisor, SIGCONT) == 0); /* it polls again: 3
                                                       are too few to poll all that it watches */
     signal_to(get(&common->worker[0]), SIGKILL); /* the spare replaces it, and has no successor */
     await_restarts(p, 1);

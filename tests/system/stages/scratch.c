@@ -543,8 +543,8 @@ static dlp_error refused(const dlp_scratch_desc *d, int behind) {
     return e;
 }
 
-/* Where fetch has no callback that could write them: after a stage that makes items (push NULL), and
-   of what is pushed. */
+/* Where fetch has no callback that could write them: after a stage that makes items (push NULL),
+   and of what is pushed. */
 static dlp_error nobody_writes(dlp_push *push) {
     dlp_dataset ds = {
         .n_items = ITEMS, .fields = &batch_fields[1], .n_fields = 1, .fetch = read_item};

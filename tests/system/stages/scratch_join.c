@@ -23,7 +23,7 @@ static inline void atomics_hook(int kind, const void *at) { death_here(kind, at)
 #define RAW 48
 #define CELL_BYTES (64u + 64u + 64u) /* lengths; 48 of raw; 4 of size, each from 64 on */
 
-/* Which stages there are; before the scratch stage, and behind it:   zip writes | mix | zip reads */
+/* Which stages there are, in their order. */
 enum {
     ZIP_BETWEEN,     /* fetch, scratch, zip, map */
     ZIP_WRITES,      /* fetch, zip, scratch, map */
