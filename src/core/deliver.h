@@ -348,13 +348,38 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->skips_seen) from = p->skips_seen;
+    p->skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        dlpi_stage *st;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        st->skip_told = true;
+        dlpi_warn(p,
+                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
+                  st->name, k.index,
+                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+    }
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
-    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
-    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    if (p->lender_stage) {
+        rc = dlpi_next_lender(p, out, timeout_ms);
+    } else {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    }
+    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
     return rc;
 }
