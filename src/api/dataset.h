@@ -45,7 +45,8 @@ typedef struct dlp_item {
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0 */
+                            map: as the stage before left it. Fixed-size fields: leave it 0. next
+                            warns if all rows of a ragged field are empty in the first batch */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
