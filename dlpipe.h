@@ -1698,7 +1698,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
    A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/core/ops.h says what stands in it). */
+   (the implementation's; src/pipe/ops.h says what stands in it). */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \
@@ -8360,7 +8360,7 @@ typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack
     int closed;
 } dlpi_exports;
 
-typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
+typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h */
     uint64_t last_return_ns;
     uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
@@ -8404,7 +8404,7 @@ struct dlp_pipe {
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
-    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is core/whole.h */
+    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is deliver/whole.h */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */

@@ -1,12 +1,12 @@
 /* needs: parts */
 #pragma once
 #include "api/parts.h"
-#include "core/epoch.h"
-#include "core/fields.h"
-#include "core/feed.h"
-#include "core/recover.h"
-#include "core/state.h"
-#include "core/seen.h"
+#include "inputs/epoch.h"
+#include "cells/fields.h"
+#include "slot/feed.h"
+#include "work/recover.h"
+#include "deliver/state.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/epoch.h"
-#include "core/feed.h"
-#include "core/state.h"
+#include "inputs/epoch.h"
+#include "slot/feed.h"
+#include "deliver/state.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
    The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one

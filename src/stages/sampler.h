@@ -1,8 +1,8 @@
 #pragma once
-#include "core/check.h"
-#include "core/epoch.h"
-#include "core/feed.h"
-#include "core/rows.h"
+#include "fail/check.h"
+#include "inputs/epoch.h"
+#include "slot/feed.h"
+#include "row/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
