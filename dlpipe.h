@@ -2987,7 +2987,7 @@ typedef struct dlp_worker_stats {
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known */
+                                   known. Inline: in callbacks, by a sample every 5 ms */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
@@ -3231,8 +3231,9 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
    their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
    cores; where others had some of those, as many as were left for the pipe. What costs of its own
    come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. Of stages that ran inline CPU
-   time is not measured: they are taken to compute all the time. */
+   items would take alone, where the cores were full when measured. The CPU time of an inline stage
+   is known by samples. If the consumer often waited for a core there, others have the cores, and no
+   worker is foretold to help. */
 
 typedef struct dlp_predict_desc {
     int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
@@ -8190,6 +8191,9 @@ struct dlp_call {
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
+    double used_share, waited_share; /* of an inline worker's time, in its last sample */
+    uint64_t sleeps;                 /* at the sample's begin */
+    bool sampling;
 } dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
@@ -11384,32 +11388,85 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
+   and how long it waited for one; the second not at each short sleep. */
+static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
+    const dlpi_cpu last = *cpu;
+    const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
+    dlpi_cpu_read(cpu, file);
+    if (file) cpu->noted_ns = now;
+    dlpi_bump(&w->block->cpu_ns, cpu->used_ns - last.used_ns);
+    dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
+}
+
+/* ---- the cores that inline workers use ----
+   The thread of an inline worker is the consumer's, which does other things too. So a sample is
+   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
+   between two samples is taken to use the cores as the last sample did. A thread that never slept
+   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
+#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a sample if one is due. What it costs is no work. */
+static void dlpi_cpu_sample_begin(dlpi_worker *w) {
+    dlpi_cpu *cpu = &w->cpu;
+    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
+    cpu->noted_ns = w->last_ns;
+    cpu->sampling = true;
+    cpu->sleeps = dlpi_cpu_sleeps();
+    dlpi_cpu_read(cpu, true);
+    w->last_ns = dlpi_now_ns();
+}
+
+/* The sample is over: a stretch of ns, more than 0. */
+static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sampling = false;
+}
+
+/* An inline worker has worked for ns, more than 0. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
+    double all = (double)ns * w->p->pace.call_clock_every;
+    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+}
+
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
+    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
+    dlpi_cpu_sample_begin(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
-}
-
-/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one. The second is asked of a file, so not at each short sleep. */
-static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
-    struct timespec t;
-    uint64_t ns, sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
-        ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
-        cpu->used_ns = ns;
-    }
-    if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
-    cpu->noted_ns = now;
-    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
-    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
-    cpu->waited_ns = sched[1];
 }
 
 /* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
@@ -11446,12 +11503,14 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
     dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
+    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
+    dlpi_cpu_sample_begin(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -13656,7 +13715,7 @@ static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
@@ -31117,6 +31176,16 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
+   one core at most, so the cores in use do not tell. */
+static bool dlpi_cores_crowded(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0 && dlpi_stage_core_wait(g) > 0.2 * (double)g->busy_ns) return true;
+    }
+    return false;
+}
+
 /* Cores that were busy while it was measured; *wanted: with those that were waited for. */
 static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
@@ -31153,7 +31222,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     double used, wanted;
     for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
     used = dlpi_sim_measured_cores(s, idle, &wanted);
-    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -31442,24 +31511,86 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* True if a simulation of the pipe as it is gives about what was measured. */
+static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
+    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+}
+
+enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
+   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
+static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
+                                dlp_predict *gives) {
+    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
+    dlp_predict_desc d = {.prefetch_factor = ahead};
+    dlp_stats deeper = *s;
+    dlp_predict now;
+    double most, last = 0;
+    int n = 0;
+    deeper.prefetch_factor = ahead;
+    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
+    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
+        d.workers[i] = workers[n] = w;
+        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
+        if (gives[n].items_per_s < 1.05 * last) break;
+        last = gives[n].items_per_s;
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+    }
+    return last > 1.05 * now.items_per_s ? n : 0;
+}
+
+/* What limits a pipe as foretold for the most workers of stage i that help. */
+static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
+    if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
+    if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
+        return DLPI_LIMIT_CORES;
+    for (int k = 0; k < l->n; k++)
+        if (k != i && p->busy_share[k] >= 0.9) return k;
+    return DLPI_LIMIT_PREFETCH;
+}
+
+/* What to change for an inline stage that can have one worker, or is not to be simulated. */
+static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
+    dlpi_text_add(
+        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
+        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+}
+
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    const int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    int32_t workers[DLPI_INLINE_STEPS];
+    dlp_predict gives[DLPI_INLINE_STEPS];
+    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (v->rate_plus_one < v->rate * 1.05) {
+    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
-    } else {
-        dlpi_text_add(t,
-                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker"
-                                                         : dlpi_limit_name(s, v->next_limit).s);
+                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
+                                                                                 : "the rest is");
+    else if (n < 0)
+        dlpi_explain_one_worker(t, s, v);
+    for (int k = 0; k < n; k++) {
+        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
+        if (k == 0)
+            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
+                          workers[k], rate.s);
+        else if (k < 3 || k == n - 1)
+            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
     }
+    if (n > 0)
+        dlpi_text_add(t, "; then the limit is %s.\n",
+                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
 }
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
@@ -31534,8 +31665,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
         return 0;
     }
-    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
-    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {

@@ -541,7 +541,7 @@ static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
