@@ -213,6 +213,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
