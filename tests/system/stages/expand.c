@@ -17,6 +17,7 @@ typedef struct seen_all {
     uint32_t calls, kill_every, over, fail;
     uint32_t torn; /* one in so many inputs can't be read; 0: none */
     uint32_t runs; /* longest run of inputs that a cell had */
+    int spoils;    /* 1: callbacks write over all that they are given */
 } seen_all;
 
 static seen_all *seen; /* shared */
@@ -43,21 +44,34 @@ static int fetch(void *user, dlp_item *it) {
     if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
     *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
     if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
+    if (seen->spoils) item_spoil(it);
     return 0;
 }
 
+/* Write over what an expander sees, and over an item that it has made. */
+static void spoil(dlp_expand *x, dlp_item *it) {
+    static const uint32_t made[] = {0, 1, 4, 8000000, UINT32_MAX};
+    if (!seen->spoils) return;
+    x->n_made = made[base(x->n_made) % 5];
+    x->item = NULL;
+    x->call = NULL;
+    if (it != NULL) item_spoil(it);
+}
+
 static int expand(void *user, dlp_expand *x) {
-    uint64_t b = *(const uint64_t *)x->item->data[0];
-    uint32_t n = made(x->item->index) + (seen->over == x->item->index + 1 ? 9 : 0);
+    uint64_t index = x->item->index, b = *(const uint64_t *)x->item->data[0];
+    uint32_t n = made(index) + (seen->over == index + 1 ? 9 : 0);
     int die = dies();
     (void)user;
+    spoil(x, NULL);
     for (uint32_t i = 0; i < n; i++) {
         dlp_item *it = dlp_expand_add(x);
         if (it == NULL) return 0;
-        ((uint64_t *)it->data[0])[0] = die ? 1 : x->item->index;
+        ((uint64_t *)it->data[0])[0] = die ? 1 : index;
         ((uint64_t *)it->data[0])[1] = b + i;
         memset(it->data[1], (int)(i + 1), (i + b) % 8);
         it->length[1] = (i + b) % 8;
+        spoil(x, it);
     }
     if (die && dlp_expand_add(x) != NULL) raise(SIGKILL);
     if (die) raise(SIGKILL);
@@ -65,13 +79,15 @@ static int expand(void *user, dlp_expand *x) {
 }
 
 static int keep(void *user, dlp_item *it) { /* 1 in 10 */
+    uint64_t b;
     (void)user;
     if (dies()) {
         memset(it->data[0], 255, 8);
         raise(SIGKILL);
     }
-    *(uint64_t *)it->data[0] = base(it->index);
-    return base(it->index) % 10 ? DLP_SKIP : 0;
+    b = *(uint64_t *)it->data[0] = base(it->index);
+    if (seen->spoils) item_spoil(it);
+    return b % 10 ? DLP_SKIP : 0;
 }
 
 static int add_one(void *user, dlp_item *it) { /* a map in place, which is not idempotent */
@@ -240,6 +256,7 @@ static void any_case(uint64_t *random, int processes) {
         r.expand.workers.on_error = DLP_ON_ERROR_DROP;
         seen->torn = 2 + test_pick(random, 20);
     }
+    seen->spoils = (int)(*random >> 63);
     if (processes) {
         r.pipe.shm = &shm;
         r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
