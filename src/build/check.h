@@ -1,7 +1,7 @@
 #pragma once
-#include "core/fields.h"
-#include "core/tune.h"
-#include "core/workers.h"
+#include "cells/fields.h"
+#include "work/tune.h"
+#include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 

@@ -1,6 +1,6 @@
 #pragma once
 #include "base/cpus.h"
-#include "core/check.h"
+#include "fail/check.h"
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Bytes of the cgroup's cache of files. */

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/check.h"
-#include "core/deliver.h"
+#include "fail/check.h"
+#include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
    Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows

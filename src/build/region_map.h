@@ -1,5 +1,5 @@
 #pragma once
-#include "core/state.h"
+#include "deliver/state.h"
 #include "build/layout.h"
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 

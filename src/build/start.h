@@ -1,6 +1,6 @@
 #pragma once
-#include "core/check.h"
-#include "core/deliver.h"
+#include "fail/check.h"
+#include "deliver/deliver.h"
 #include "build/limits.h"
 #include "build/placement.h"
 #include "build/region_map.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/pipe.h"
+#include "pipe/pipe.h"
 #include "queue/credit.h"
 #include "report/lanes.h"
 #include "build/region_map.h"

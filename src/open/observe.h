@@ -1,6 +1,6 @@
 #pragma once
 #include "build/region_map.h"
-#include "core/seen.h"
+#include "observe/seen.h"
 #include "report/write.h"
 #include "open/count.h"
 /* ---- looking at a pipe ---- */

@@ -1,7 +1,7 @@
 #pragma once
 #include "build/check.h"
-#include "core/beside.h"
-#include "core/whole.h"
+#include "open/beside.h"
+#include "deliver/whole.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 

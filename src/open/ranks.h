@@ -1,7 +1,7 @@
 #pragma once
 #include "api/ranks.h"
 #include "base/cpus.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 /* What a launcher calls what it tells each of its processes. */
 typedef struct dlpi_launcher {
     const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */

@@ -2,7 +2,7 @@
 #pragma once
 #include "api/found.h"
 #include "order/found.h"
-#include "core/state.h"
+#include "deliver/state.h"
 /* ---- states of several ranks, joined ---- */
 
 /* What one is to the first: it differs in its streams alone. */

@@ -1,6 +1,6 @@
 #pragma once
 #include "api/predict.h"
-#include "core/timing.h"
+#include "row/timing.h"
 #include "report/words.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE

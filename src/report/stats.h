@@ -1,7 +1,7 @@
 #pragma once
-#include "core/timing.h"
-#include "core/links.h"
-#include "core/seen.h"
+#include "row/timing.h"
+#include "observe/links.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 

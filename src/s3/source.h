@@ -1,5 +1,5 @@
 #pragma once
-#include "core/waiters.h"
+#include "wait/waiters.h"
 #include "api/s3_source.h"
 #include "s3/records.h"
 /* ---- the source ---- */

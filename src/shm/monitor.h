@@ -1,6 +1,6 @@
 #pragma once
 #include "build/region_map.h"
-#include "core/seen.h"
+#include "observe/seen.h"
 #include "build/kinds.h"
 #include "api/shm_monitor.h"
 #include "shm/names.h"

@@ -1,6 +1,6 @@
 #pragma once
 #include "base/system.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 #include "api/shm_names.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #pragma once
 #include "api/shm_subscriber.h"
-#include "core/deliver.h"
+#include "deliver/deliver.h"
 #include "shm/monitor.h"
 #include "shm/behind.h"
 #include "shm/platform.h"

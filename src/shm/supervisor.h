@@ -1,7 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/workers.h"
-#include "core/recover.h"
+#include "fail/check.h"
+#include "work/workers.h"
+#include "work/recover.h"
 #include "api/shm_start.h"
 #include "shm/names.h"
 #include "shm/platform.h"

@@ -1,6 +1,6 @@
 #pragma once
 #include "base/system.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 /* ---- paths; new files, also in directories that all may write to ---- */
 
 #include <sys/stat.h>

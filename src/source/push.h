@@ -1,7 +1,7 @@
 #pragma once
 #include "api/push.h"
-#include "core/fields.h"
-#include "core/workers.h"
+#include "cells/fields.h"
+#include "work/workers.h"
 #include "queue/credit.h"
 #include "queue/mpsc.h"
 #include "source/mapped.h"

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/check.h"
-#include "core/recover.h"
+#include "fail/check.h"
+#include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */

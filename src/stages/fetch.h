@@ -1,5 +1,5 @@
 #pragma once
-#include "core/in_flight.h"
+#include "flight/in_flight.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 

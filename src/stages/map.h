@@ -1,6 +1,6 @@
 #pragma once
-#include "core/check.h"
-#include "core/recover.h"
+#include "fail/check.h"
+#include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 

@@ -3,10 +3,10 @@
 #include "api/chunks.h"
 #include "order/chunks.h"
 #include "queue/spsc.h"
-#include "core/check.h"
-#include "core/deliver.h"
-#include "core/item.h"
-#include "core/seen.h"
+#include "fail/check.h"
+#include "deliver/deliver.h"
+#include "slot/item.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/check.h"
-#include "core/workers.h"
+#include "fail/check.h"
+#include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
    One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the

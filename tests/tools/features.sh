@@ -17,14 +17,15 @@
 # of a struct, a function, a constant. It counts once for each feature. A file does not ask about
 # its own (the last argument there). src/doc, and src/s3, a product of its own, are not looked at.
 #
-# A line of src/core or src/build asks about a role if a condition of it, as above, looks at whether
-# a pipe has a lender, keeper, holder or sink, or what its source leaves out: a call through their
-# tables does not count. The plain thing in a default table makes such a condition needless.
+# The core is the rooms pipe, wait, fail, cells, slot, row, work and deliver, with flight, observe
+# and build. A line of it asks about a role if a condition of it, as above, looks at whether a pipe
+# has a lender, keeper, holder or sink, or what its source leaves out: a call through their tables
+# does not count. The plain thing in a default table makes such a condition needless.
 #
-# A field is a member of struct dlp_pipe, as src/core/pipe.h declares it; those of a struct that is
+# A field is a member of struct dlp_pipe, as src/pipe/pipe.h declares it; those of a struct that is
 # embedded are not counted.
 #
-# What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
+# What is a name: an identifier in the core that has part, shard, split, slice, chunk,
 # transfer, xfer, device, cache, stream, preload, scratch or push in it, in any case; but for
 # cache_line and partial. Each use counts.
 dir=build/features
@@ -55,7 +56,8 @@ found_in() { # SRC FILE...
             "call_clock_every|in_worker|asleep_most|all_inline|any_inline|untimed",
             "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
-            "core/(workers|scheduler|pace)[.]h|build/placement[.]h|shm/(supervisor|start)[.]h")
+            "work/workers[.]h|deliver/(scheduler|pace)[.]h|build/placement[.]h|" \
+            "shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")
         feature("transfer",
@@ -63,27 +65,27 @@ found_in() { # SRC FILE...
             "dlpi_transfer_[a-z_]+|dlpi_dev_slot|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
             "stages/transfer[.]h|device/.*")
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
-            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "core/tune[.]h")
+            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "work/tune[.]h")
         feature("in_flight", "fetcher|in_flight|batch_pool",
             "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
             "DLP_FETCH_[A-Z]+",
-            "core/in_flight[.]h|(stages|open)/(fetch|join)[.]h|source/files[.]h")
+            "flight/in_flight[.]h|(stages|open)/(fetch|join)[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
-            "stages/sampler[.]h|core/open_end[.]h|order/parts[.]h|device/.*")
+            "stages/sampler[.]h|slot/open_end[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
             "open/chunk_load[.]h|report/words[.]h")
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
-            "core/(dispatch|claim)[.]h")
+            "wait/dispatch[.]h|slot/claim[.]h")
         feature("unordered", "unordered|window_used", "dlpi_window_[a-z_]+", "",
-            "core/(deliver|window)[.]h")
+            "deliver/deliver[.]h|slot/window[.]h")
         feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",
             "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
-            "DLPI_CELLS_(OWN|TURN)", "core/(collate|cells)[.]h|stages/batch[.]h")
+            "DLPI_CELLS_(OWN|TURN)", "work/collate[.]h|cells/cells[.]h|stages/batch[.]h")
         feature("lists", "lists", "dlpi_lists?_[a-z_]+",
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
         feature("tensors", "exported|n_exported|exported_closed",
@@ -97,6 +99,7 @@ found_in() { # SRC FILE...
         feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
+        core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload|" \
             "scratch|push"
     }
@@ -138,7 +141,7 @@ found_in() { # SRC FILE...
     function asked(text, at,    line, n, i, f) {
         n = split(text, line, "\n")
         for (i = 1; i <= n; i++)
-            if (file ~ /^(core|build)\// && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
+            if (file ~ core && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
                 role_seen[at + i - 1] = 1
                 print "roles", file, at + i - 1, shown[at + i - 1]
             }
@@ -200,7 +203,7 @@ found_in() { # SRC FILE...
     {
         shown[FNR] = $0
         sub(/^ +/, "", shown[FNR])
-        if (file ~ /^(core|build)\//) {
+        if (file ~ core) {
             rest = code
             while (match(rest, /[a-zA-Z_][a-zA-Z0-9_]*/)) {
                 id = substr(rest, RSTART, RLENGTH)
@@ -302,26 +305,26 @@ END {
 }
 function width(k) { return length(order[k]) > 4 ? length(order[k]) : 4 }' $dir/found
 
-echo "fields of struct dlp_pipe: $(fields src/core/pipe.h)"
+echo "fields of struct dlp_pipe: $(fields src/pipe/pipe.h)"
 
 # One such line more, a name, and a field more, are found.
-probe=src/core/feed.h
-mkdir -p $dir/more/core
+probe=src/slot/feed.h
+mkdir -p $dir/more/slot $dir/more/pipe
 {
     cat $probe
     printf 'static void probe(const dlp_pipe *p) {\n    if (p->d.seed != 0 &&\n'
     printf '        p->split) return;\n    if (p->sink) return;\n}\n'
-} >$dir/more/core/feed.h
-found_in $dir/more $dir/more/core/feed.h | sum >$dir/counts.more
+} >$dir/more/slot/feed.h
+found_in $dir/more $dir/more/slot/feed.h | sum >$dir/counts.more
 for what in asks roles names; do
-    [ $(($(awk -v w=$what '$1 == "core/feed.h" && $2 == w { print $3 }' $dir/counts) + 1)) -eq \
+    [ $(($(awk -v w=$what '$1 == "slot/feed.h" && $2 == w { print $3 }' $dir/counts) + 1)) -eq \
         "$(awk -v w=$what '$2 == w { print $3 }' $dir/counts.more)" ] ||
         fail "features: $probe with a line more that asks is not counted so: $what"
 done
-awk '{ print } /^struct dlp_pipe {$/ { print "    int more, *others;" }' src/core/pipe.h \
-    >$dir/more/core/pipe.h
-[ "$(fields $dir/more/core/pipe.h)" -eq $(($(fields src/core/pipe.h) + 2)) ] ||
-    fail "features: src/core/pipe.h with fields more is not counted so"
+awk '{ print } /^struct dlp_pipe {$/ { print "    int more, *others;" }' src/pipe/pipe.h \
+    >$dir/more/pipe/pipe.h
+[ "$(fields $dir/more/pipe/pipe.h)" -eq $(($(fields src/pipe/pipe.h) + 2)) ] ||
+    fail "features: src/pipe/pipe.h with fields more is not counted so"
 
 new=$(grown $dir/counts)
 [ -z "$new" ] || fail "features: more than features.known has (see \"features.sh list\"):

@@ -160,7 +160,7 @@ text_rules() {
     /(^|[^A-Za-z0-9_-])shared\// { say("outside", $0) }
     FILENAME !~ /(^|\/)lint[^\/]*$/ { # words that have a plainer one, or a standard one
         s = tolower($0)
-        gsub(/in[-_ ]flight/, "", s)
+        gsub(/in[-_ ]flight|flight[\/,|`]/, "", s) # and the folder of that name
         sub(/^[ *#\/]*flight/, "", s) # "in" stands at the end of the line before
         if (match(s, WORDS)) say("word", substr(s, RSTART, RLENGTH))
     }
