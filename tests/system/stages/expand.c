@@ -13,6 +13,8 @@
 
 #define INPUTS 300
 
+enum { NOTHING, FAILS, DIES };
+
 typedef struct seen_all {
     uint32_t calls, kill_every, over, fail;
     uint32_t torn;           /* one in so many inputs can't be read; 0: none */
@@ -21,6 +23,8 @@ typedef struct seen_all {
     uint32_t running, wrong; /* callbacks; those of another epoch than now */
     int set;                 /* there is a set_epoch */
     int spoils;              /* 1: callbacks write over all that they are given */
+    int first;               /* what the first call of each input does: */
+    uint8_t called[INPUTS];  /* with first: calls of each input */
 } seen_all;
 
 static seen_all *seen; /* shared */
@@ -40,6 +44,16 @@ static uint32_t made(uint64_t index) {
 static int dies(void) {
     uint32_t n = __atomic_add_fetch(&seen->calls, 1, __ATOMIC_SEQ_CST);
     return seen->kill_every != 0 && n % seen->kill_every == 0;
+}
+
+/* With `first`: each input fails, or kills its worker, once. */
+static int first_call(const dlp_item *it) {
+    uint8_t *called = &seen->called[it->index];
+    if (seen->first == NOTHING) return 0;
+    if (it->attempt != (seen->first == FAILS ? *called : 0)) seen->wrong++;
+    if ((*called)++ > 0) return 0;
+    if (seen->first == DIES) raise(SIGKILL);
+    return dlp_fail(it->call, 5, "the first call");
 }
 
 /* ---- set_epoch: no callback runs beside it, or before it for its epoch ---- */
@@ -73,6 +87,7 @@ static int fetch(void *user, dlp_item *it) {
     (void)user;
     epoch_enter(it->epoch);
     epoch_leave(it->epoch);
+    if (first_call(it) != 0) return DLP_ERR_CALLBACK;
     if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
     *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
     if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
@@ -512,6 +527,25 @@ static void fail__by_input__named(void) {
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);
 }
 
+/* The inputs of a run have tries and deaths of their own: an input that fails once, or kills its
+   worker once, is no worse off behind others that did. */
+static void fail__each_input_of_a_run_once__all_come(int first) {
+    dlp_shm_desc shm = {.max_kills = 2};
+    rig2 r;
+    init(&r, 0);
+    seen->first = first;
+    r.repeat.epochs = 1;
+    r.expand.workers.num_workers = 1;
+    r.expand.workers.retries = 1;
+    if (first == DIES) {
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+    }
+    CHECK(run(&r, NULL) == batches(&r));
+    CHECK(seen->runs > 1 && seen->wrong == 0);
+    for (int i = 0; i < INPUTS; i++) CHECK(seen->called[i] == 2);
+}
+
 /* Is batch n all there, or does it lack a row of the first input that can't be read, and fail? */
 static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
     char words[32];
@@ -685,6 +719,8 @@ int main(int argc, char **argv) {
     loader__filter__small_batches_are_copied_by_next();
     stats__workers_killed__exact();
     fail__by_input__named();
+    fail__each_input_of_a_run_once__all_come(FAILS);
+    fail__each_input_of_a_run_once__all_come(DIES);
     fail__inside_runs__named_in_its_place(0);
     fail__inside_runs__named_in_its_place(40); /* in its row of the window, and no other one */
     set_epoch__any_end__no_callback_before_or_beside_it();
