@@ -8297,6 +8297,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
@@ -8393,6 +8394,9 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
+/* What the consumer holds. The batch itself is the consumer's, who may write over it. */
+enum { DLPI_OUT_HELD = 1, DLPI_OUT_LAST = 2 /* it is the last of its epoch */ };
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -8482,7 +8486,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] */
+    uint8_t *held;                 /* [n_out] DLPI_OUT_*; 0: not held */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -10870,7 +10874,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -10917,7 +10921,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= p->window) break;
+        if (out >= p->prefetch || f->published - base >= f->window) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
@@ -15626,10 +15630,9 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state after the batch in slot s, when all before it is consumed too. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
+/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool last = (flags & DLP_BATCH_LAST) != 0;
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
@@ -18691,10 +18694,10 @@ static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
 DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
-    p->held[v] = 1;
-    p->n_held++;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    p->held[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->n_held++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
@@ -18704,8 +18707,8 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
 
 /* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
 static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
-    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
+    uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
+    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
@@ -19002,7 +19005,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->out[v].flags, to);
+    dlpi_state_after(p, v, (p->held[v] & DLPI_OUT_LAST) != 0, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -19453,15 +19456,26 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
-    memset(it->length, 0, fs->n * 8u);
-    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+/* Where the lengths of an item lie whose fields lie at `to`. */
+static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi_expand_item *by) {
+    return fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+}
+
+/* Show the fields that lie at `to` as those of an item. */
+static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by) {
+    it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
     it->data = by->data;
+}
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    dlpi_expand_point(it, to, fs, at, by);
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -19474,6 +19488,17 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
                             fs->at[f].name, lengths[f], most);
     }
     return 0;
+}
+
+/* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
+   over the item: nobody may look at the item after this. Returns 0, or the code. */
+static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                             dlpi_expand_item *by) {
+    int rc = 0;
+    dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc != 0) return rc;
+    return dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */
@@ -19669,11 +19694,15 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- an input is made ---- */
 
-typedef struct dlpi_making { /* what expand calls have in common */
-    dlp_expand x;            /* first: what the callback sees */
+/* What the calls of one expand have in common. The callback may write over x and item, so the
+   library goes by what lies between these. */
+typedef struct dlpi_making {
+    dlp_expand x; /* first: what the callback sees */
     const dlpi_expand *by;
     uint8_t *cell, *input; /* places of its items, and of itself */
+    uint32_t made;         /* items so far */
     bool above;            /* more than max_out were asked for */
+    dlp_item given;        /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
@@ -19683,30 +19712,23 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     dlpi_expand_item fields;
-    int rc = 0;
-    m->x = (dlp_expand){.item = in, .call = &w->note};
+    int rc;
+    m->given = *in;
+    m->made = 0;
     m->above = false;
-    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
+    *in = m->given;
+    dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->x.n_made;
+    *items = m->made;
     return rc;
-}
-
-/* Have the input of a filter written: it is the item. */
-static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    dlpi_expand_item fields;
-    int rc;
-    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    rc = x->input.fetch(x->input.user, in);
-    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -19723,8 +19745,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         m.cell = to + cell->made * x->one_bytes;
         m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
-    } else {
-        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
+    } else { /* a filter: the input is the item */
+        dlpi_expand_item fields;
+        rc = dlpi_expand_fetch(w, x, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -20490,25 +20513,23 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_expand_item fields;
+    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
-                      !k->x.input.writes_all_bytes);
-    rc = k->x.input.fetch(k->x.input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    rc = dlpi_expand_fetch(w, &k->x, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (in.length[f] != in.length[0])
+        if (lengths[f] != lengths[0])
             rc = dlpi_say(w, DLP_ERR_LENGTH,
                           "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
-    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
-    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+                          k->x.in.at[f].name, lengths[f], k->x.in.at[0].name, lengths[0]);
+    if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
+    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      in.length[0], k->d.tokens);
+                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
-    cell->items = in.length[0];
+    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
+    cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
 }
@@ -20574,6 +20595,10 @@ static const dlpi_stage_ops dlpi_pack_ops = {
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
 
+typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
+    uint64_t epoch, batch, position;
+} dlpi_view_end;
+
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
@@ -20601,7 +20626,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
     uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    uint64_t *after;             /* [n_out] global position where the view ends */
+    dlpi_view_end *after;        /* [n_out] */
     uint64_t *index;             /* [n_out][view_rows] */
     uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
                                     [n_out][view_rows] of those in seam buffers */
@@ -20936,8 +20961,10 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
+    end = base + (end < c->at.axis ? end : c->at.axis);
+    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
+    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -21002,11 +21029,10 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlp_batch *b = &p->out[v];
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    to->epoch = last ? b->epoch + 1 : b->epoch;
-    to->batch = last ? 0 : b->in_epoch + 1;
-    to->position = last ? 0 : dlpi_split_of(p)->after[v];
+    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
+    to->epoch = after->epoch;
+    to->batch = after->batch;
+    to->position = after->position;
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
@@ -22476,6 +22502,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+    p->schedule.window = p->window;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);
@@ -23893,7 +23920,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    uint32_t s = dlpi_held_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
@@ -28586,14 +28613,14 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_expand *by = m->by;
-    if (x->n_made >= by->d.max_out) {
+    if (m->made >= by->d.max_out) {
         m->above = true;
         return NULL;
     }
-    m->item = *x->item;
-    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
-                      &m->fields, true);
-    x->n_made++;
+    m->item = m->given;
+    dlpi_expand_begin(&m->item, m->cell + m->made * by->out_bytes, &by->out, by->out_at, &m->fields,
+                      true);
+    x->n_made = ++m->made;
     return &m->item;
 }
 
@@ -28870,12 +28897,13 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
+/* there: where each field of the chunk's first row lies. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
-        const uint8_t *from = l->data[f];
+        const uint8_t *from = there[f];
         if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
         for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
             memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
@@ -28887,18 +28915,20 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
+    const void *there[DLP_MAX_FIELDS];
+    dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
-        if (l->data[f] == NULL)
+        there[f] = d->rows_at(d->user, l->c.index, f);
+        l->data[f] = (void *)(uintptr_t)there[f];
+        if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
     if (d->load) rc = d->load(d->user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
 }
 
@@ -29244,11 +29274,11 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
-    uint64_t epoch = b->epoch;
+    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     int rc = d->on_step(d->user, b), stop;
     r->steps++;
-    r->items += b->count;
+    r->items += items;
     stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
     if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
     if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
