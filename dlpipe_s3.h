@@ -133,8 +133,9 @@
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
-   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
-   minute; and max_attempts, where it is set. When all workers of a client together have had
+   random. What ends a request is time without progress, progress_timeout_ms, so that a server may
+   be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
+   earlier attempt had brought already is no progress. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
    ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
@@ -493,9 +494,10 @@ typedef struct dlp_s3_desc {
     int32_t connect_timeout_ms;    /* 0: 3,000; the handshake included */
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
     int32_t stall_timeout_ms;      /* 0: 5,000; without a byte inside a body */
-    int32_t request_timeout_ms;    /* 0: 120,000; a request with all its attempts */
+    int32_t request_timeout_ms;    /* a request with all its attempts, however well it gets on; 0:
+                                    no such bound, see progress_timeout_ms */
     int32_t max_attempts;          /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
-                                    0: else no such bound, request_timeout_ms is one */
+                                    0: else no such bound, progress_timeout_ms is one */
     int32_t backoff_ms;            /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
                                     backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;        /* 0: 5,000 */
@@ -515,6 +517,8 @@ typedef struct dlp_s3_desc {
     void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
                                     NULL; called by any thread that works for this client */
     void *log_user;
+    int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
+                                    request_timeout_ms if it is set, else 120,000 */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -6038,6 +6042,21 @@ typedef struct dlpi_s3_patience {
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
+    return total ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* Nanoseconds between two looks at a body. */
+static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
+    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
+             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
+    return (stall < still ? stall : still) + DLPI_S3_MS;
+}
+
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {
@@ -6646,7 +6665,7 @@ typedef struct dlpi_s3_connection {
     uint64_t sent_ns;     /* the request's last byte */
     uint64_t put_at;      /* bytes of a PUT's body that are sent, */
     uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more */
+    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
@@ -6673,6 +6692,7 @@ struct dlpi_s3_range {
     uint64_t first;        /* from the request's first byte */
     uint64_t bytes;        /* UINT64_MAX: not known yet */
     uint64_t done;         /* that lie where they belong */
+    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
@@ -6693,6 +6713,8 @@ struct dlpi_s3_op {
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
     dlpi_s3_timer timer; /* of all of it */
+    uint64_t begun_ns;   /* when it was submitted */
+    uint64_t moved_ns;   /* when it got on last */
     uint64_t bound;      /* bytes that there is room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
@@ -6738,6 +6760,7 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t look_ns;                 /* between two looks at a body */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
@@ -6772,6 +6795,13 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
 
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
     dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+}
+
+/* Look at a body again soon: bytes that are too few to wake anybody may have come. */
+static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
+    uint64_t look = io->now + io->look_ns;
+    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
 }
 
 /* ---- regions ---- */
@@ -6824,13 +6854,23 @@ static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     return piece->to ? (char *)piece->to + range->cursor.at : NULL;
 }
 
-static void dlpi_s3_range_took(dlpi_s3_range *range, uint64_t n) {
+/* Note that so many bytes of the range have come, or were delivered. Only bytes beyond those of its
+   earlier attempts are progress. */
+static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t bytes) {
+    if (bytes <= range->most) return;
+    range->most = bytes;
+    range->op->moved_ns = io->now;
+}
+
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
     range->done += n;
+    dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
-static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64_t n) {
+static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                                  uint64_t n) {
     uint64_t left = n, room;
     while (left) {
         char *to = dlpi_s3_range_room(range, &room);
@@ -6839,7 +6879,7 @@ static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64
         if (to) memcpy(to, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(range, room);
+        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }
@@ -7178,16 +7218,17 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
     const dlp_s3_request *r = range->op->r;
     uint64_t since = range->begun_ns > io->good_ns ? range->begun_ns : io->good_ns;
     int what = dlpi_s3_away(shared, since, io->now);
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(io->desc, &field);
     if (what == DLPI_S3_TELL_IT)
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
                     (unsigned)(wait_ns / DLPI_S3_MS));
     if (what == DLPI_S3_TELL_AWAY)
         dlpi_s3_say(io,
                     "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
-                    "sent again, for up to request_timeout_ms (%d ms)",
+                    "sent again, for up to %s (%d ms)",
                     (double)dlpi_s3_away_for(shared, io->now) / 1e9, range->op->origin->host,
-                    (unsigned)range->op->origin->port, r->error.message,
-                    (int)io->desc->request_timeout_ms);
+                    (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
 /* Try the range again after a while, or end the request. */
@@ -7930,13 +7971,21 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
+/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t queued) {
+    connection->queued = queued;
+    if (connection->put_at > queued)
+        dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
+}
+
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
     if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
@@ -8080,6 +8129,8 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
+    connection->moved_ns = io->now;
+    dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
@@ -8201,7 +8252,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (dlpi_s3_range_lay(io, range, at, n) == n) return true;
     if (range->bytes == UINT64_MAX) {
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
@@ -8305,7 +8356,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -8322,8 +8373,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
             break; /* all that was */
     } while (budget);
     if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
-    if (moved && connection->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
         connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
@@ -8341,7 +8391,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->most = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
@@ -8638,13 +8688,38 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
+/* When the op ends however well it gets on. */
+static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    int32_t ms = io->desc->request_timeout_ms;
+    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
+}
+
+/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
+        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+    return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
+}
+
+/* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
+    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
     char text[64];
+    if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
+    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
+    if (io->now < total_ns && io->now < still_ns) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+        return;
+    }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-             (int)io->desc->request_timeout_ms);
+    if (io->now >= total_ns)
+        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
+                 (int)io->desc->request_timeout_ms);
+    else
+        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
+                 (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -8660,23 +8735,25 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
         return false;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
         return false;
     dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
     return true;
 }
 
-/* A connection that is to time out may have bytes that are too few to wake anybody. */
+/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
+   that are too few to wake anybody. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t before = connection->timer.due;
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
         return true;
-    if (connection->state != DLPI_S3_LINK_BODY || connection->low_water <= 1) return false;
+    if (connection->state != DLPI_S3_LINK_BODY) return false;
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
-    return before != connection->timer.due;
+    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    dlpi_s3_body_due(io, connection);
+    return true;
 }
 
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
@@ -8899,7 +8976,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
-    dlpi_s3_due(io, &op->timer, io->desc->request_timeout_ms);
+    op->begun_ns = op->moved_ns = io->now;
+    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -9079,6 +9157,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
@@ -9127,7 +9206,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(connect_timeout_ms, 3000, 1, INT32_MAX),
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(request_timeout_ms, -1, -1, INT32_MAX),
+        DLPI_S3_NUMBER(progress_timeout_ms, 120000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
@@ -9137,6 +9217,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
     };
+    if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
+        d->progress_timeout_ms = d->request_timeout_ms;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         int32_t n;
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);
@@ -10857,11 +10939,13 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlp_s3_source *s = (const dlp_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
     return snprintf(buf, size,
                     "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
 }
 
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {

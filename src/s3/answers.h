@@ -311,13 +311,21 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
+/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t queued) {
+    connection->queued = queued;
+    if (connection->put_at > queued)
+        dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
+}
+
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
     if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
@@ -461,6 +469,8 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
+    connection->moved_ns = io->now;
+    dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
@@ -582,7 +592,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (dlpi_s3_range_lay(io, range, at, n) == n) return true;
     if (range->bytes == UINT64_MAX) {
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
@@ -686,7 +696,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -703,8 +713,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
             break; /* all that was */
     } while (budget);
     if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
-    if (moved && connection->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
         connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);

@@ -105,6 +105,21 @@ typedef struct dlpi_s3_patience {
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
+    return total ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* Nanoseconds between two looks at a body. */
+static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
+    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
+             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
+    return (stall < still ? stall : still) + DLPI_S3_MS;
+}
+
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
                                    const dlp_s3_desc *d, uint64_t seed) {

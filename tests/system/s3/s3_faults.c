@@ -234,6 +234,83 @@ static void timeout__request__ends_it(void) {
     down();
 }
 
+/* 5,000 bytes in 20 pieces: 400 ms at least. */
+static const s3_mock_reply slowly = {.trickle = 250, .trickle_ms = 20};
+
+static void timeout__progress__a_request_that_gets_on_goes_on(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    d.progress_timeout_ms = 200;
+    s3_mock_object(mock, "/bucket/key", 5000);
+    s3_mock_on(mock, "/bucket/key", -1, slowly);
+    connect_to(&d);
+    CHECK_SOON(ask(&r, "key", 0, 0) == DLP_OK);
+    CHECK(r.code != DLP_OK || whole("/bucket/key", &r, 0, 5000));
+    gone();
+    d.request_timeout_ms = 200; /* the user's bound on all of it */
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && r.error.errnum == ETIMEDOUT);
+    CHECK(strstr(r.error.message, "request_timeout_ms (200 ms)") != NULL);
+    gone();
+    s3_mock_stop(mock);
+}
+
+/* Each attempt brings the same half of an object that has no ETag. */
+static void timeout__progress__the_same_bytes_again_are_none(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    uint64_t began;
+    up();
+    d = usual();
+    d.progress_timeout_ms = 300;
+    d.max_attempts = 0;
+    s3_mock_object(mock, "/bucket/key", 5000);
+    s3_mock_on(mock, "/bucket/key", -1,
+               (s3_mock_reply){.etag = "", .cut = S3_MOCK_CLOSE, .cut_at = 2500, .cut_in_body = 1});
+    connect_to(&d);
+    began = test_now_ns();
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE);
+    CHECK(ms_since(began) > 295);
+    CHECK_SOON(ms_since(began) < 2000);
+    CHECK(strstr(r.error.message, "progress_timeout_ms (300 ms)") != NULL);
+    down();
+}
+
+static int never_read(void *user, int connection) {
+    (void)user;
+    (void)connection;
+    return S3_MOCK_HANG;
+}
+
+/* A server that takes no more of a PUT than its buffers hold. */
+static void timeout__progress__put_that_is_not_taken_ends(void) {
+    static char big[32 << 20];
+    dlp_s3_request r = {.method = DLP_S3_PUT,
+                        .bucket = "bucket",
+                        .key = "key",
+                        .body = big,
+                        .capacity = sizeof big};
+    dlp_s3_desc d;
+    uint64_t began;
+    up();
+    mock->accept = never_read;
+    d = usual();
+    d.stall_timeout_ms = 100;
+    d.progress_timeout_ms = 400;
+    d.max_attempts = 0;
+    d.unsigned_payload = 1;
+    connect_to(&d);
+    began = test_now_ns();
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE);
+    CHECK(ms_since(began) > 395);
+    CHECK_SOON(ms_since(began) < 4000);
+    CHECK(strstr(r.error.message, "progress_timeout_ms (400 ms)") != NULL);
+    gone();
+    s3_mock_stop(mock);
+}
+
 /* ---- errors of the server ---- */
 
 static void answers__may_pass__tried_again(void) {
@@ -1552,6 +1629,9 @@ int main(void) {
     test_tries(timeout__first_byte__sent_again);
     test_tries(timeout__stall__goes_on_where_it_stopped);
     test_tries(timeout__request__ends_it);
+    test_tries(timeout__progress__a_request_that_gets_on_goes_on);
+    test_tries(timeout__progress__the_same_bytes_again_are_none);
+    test_tries(timeout__progress__put_that_is_not_taken_ends);
     answers__may_pass__tried_again();
     answers__final__told_once_with_all_names();
     test_tries(attempts__gone__told);
