@@ -107,6 +107,8 @@
                                               max_attempts, if set, counts those without progress.
                                               Where all comes instead (200), what had come is passed
                                               over
+     a body far slower than others of its     goes on over another connection, as above; looked at
+     size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
@@ -5966,6 +5968,13 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
+   Slow bodies. A body that is far slower than those of its size class goes on over another
+   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
+   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
+   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
+   second. Where the object has no strong ETag, the bytes that came are asked for again, which
+   counts against it. Where all bodies become slow, so does what is usual.
+
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
    the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
    period), down to an eighth; and until a period after the last of those they do not rise, and
@@ -6017,6 +6026,12 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -6038,6 +6053,7 @@ typedef struct dlpi_s3_patience {
     int32_t max_attempts; /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
 } dlpi_s3_patience;
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
@@ -6383,11 +6399,14 @@ static void dlpi_s3_halve(dlpi_s3_times *t) {
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     t->bucket[dlpi_s3_bucket(ns)]++;
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
 /* The time that percent of the samples do not exceed; there is at least one. */
@@ -6436,6 +6455,38 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
     } else if (t->factor < DLPI_S3_FACTOR_MOST) {
         t->factor += 2;
     }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6650,6 +6701,8 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
+    uint64_t body_ns;    /* when its body began, or was looked at last, */
+    uint64_t body_from;  /* and what its range had then */
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
@@ -6698,8 +6751,9 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool begun; /* connections[0] has won */
-    bool fresh; /* only on a new connection */
+    uint8_t moves; /* to another connection, for the body was slow */
+    bool begun;    /* connections[0] has won */
+    bool fresh;    /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
@@ -6761,6 +6815,7 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t look_ns;                 /* between two looks at a body */
+    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
@@ -8129,16 +8184,36 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
-    connection->moved_ns = io->now;
+    connection->moved_ns = connection->body_ns = io->now;
+    connection->body_from = connection->range->done;
     dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
+/* What came of a body since it began, or was looked at last. */
+static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
+                                                 const dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace b;
+    b.size = range->size_bytes;
+    b.got = range->done - connection->body_from;
+    b.ns = io->now - connection->body_ns;
+    b.left = range->bytes - range->done;
+    b.afresh = dlpi_s3_range_keeps(range) ? b.left : range->bytes;
+    b.moves = range->moves;
+    return b;
+}
+
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
+    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+        connection->body_ns > io->returned_ns) {
+        dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+        dlpi_s3_paced(&io->patience, &pace);
+    }
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_range_part(io, range, connection);
@@ -8395,7 +8470,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
-    range->n_connections = 0;
+    range->n_connections = range->moves = 0;
     range->begun = range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
@@ -8742,6 +8817,41 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     return true;
 }
 
+/* Have a range go on over another connection: its body is slow. */
+static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     const dlpi_s3_body_pace *pace) {
+    dlpi_s3_range *range = connection->range;
+    const dlp_s3_request *r = range->op->r;
+    dlpi_s3_say(io, "s3: %s/%s: %.1f KB/s, on over another connection", r->bucket, r->key,
+                (double)pace->got * 1e6 / (double)pace->ns);
+    dlpi_s3_paced(&io->patience, pace);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_close(io, connection);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    range->moves++;
+    range->tried_at = range->done;
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
+}
+
+/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
+   has left the connection. Time in which the caller was elsewhere does not count. */
+static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+    bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
+                 !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
+    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && dlpi_s3_slow(&io->patience, &pace)) {
+        dlpi_s3_connection_leave(io, connection, &pace);
+        return true;
+    }
+    connection->body_ns = io->now;
+    connection->body_from = range->done;
+    return false;
+}
+
 /* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
    that are too few to wake anybody. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
@@ -8752,7 +8862,7 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
     if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
-    dlpi_s3_body_due(io, connection);
+    if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
 }
 
@@ -8842,6 +8952,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
+    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -8865,6 +8976,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
         dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
+    io->turned_ns = io->now;
     return 0;
 }
 

@@ -216,6 +216,8 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
+    uint64_t body_ns;    /* when its body began, or was looked at last, */
+    uint64_t body_from;  /* and what its range had then */
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
@@ -264,8 +266,9 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool begun; /* connections[0] has won */
-    bool fresh; /* only on a new connection */
+    uint8_t moves; /* to another connection, for the body was slow */
+    bool begun;    /* connections[0] has won */
+    bool fresh;    /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
@@ -327,6 +330,7 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t look_ns;                 /* between two looks at a body */
+    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */

@@ -17,7 +17,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
-    range->n_connections = 0;
+    range->n_connections = range->moves = 0;
     range->begun = range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
@@ -364,6 +364,41 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     return true;
 }
 
+/* Have a range go on over another connection: its body is slow. */
+static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     const dlpi_s3_body_pace *pace) {
+    dlpi_s3_range *range = connection->range;
+    const dlp_s3_request *r = range->op->r;
+    dlpi_s3_say(io, "s3: %s/%s: %.1f KB/s, on over another connection", r->bucket, r->key,
+                (double)pace->got * 1e6 / (double)pace->ns);
+    dlpi_s3_paced(&io->patience, pace);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_close(io, connection);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    range->moves++;
+    range->tried_at = range->done;
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
+}
+
+/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
+   has left the connection. Time in which the caller was elsewhere does not count. */
+static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+    bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
+                 !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
+    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && dlpi_s3_slow(&io->patience, &pace)) {
+        dlpi_s3_connection_leave(io, connection, &pace);
+        return true;
+    }
+    connection->body_ns = io->now;
+    connection->body_from = range->done;
+    return false;
+}
+
 /* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
    that are too few to wake anybody. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
@@ -374,7 +409,7 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
     if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
-    dlpi_s3_body_due(io, connection);
+    if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
 }
 
@@ -464,6 +499,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
+    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -487,5 +523,6 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
         dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
+    io->turned_ns = io->now;
     return 0;
 }

@@ -311,6 +311,70 @@ static void timeout__progress__put_that_is_not_taken_ends(void) {
     s3_mock_stop(mock);
 }
 
+/* The first answer for a path comes with 5 KB/s: 40 s, or more. */
+static void first_trickles(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    r->etag = user;
+    if (q->nth_of_path > 0) return;
+    r->trickle = 100;
+    r->trickle_ms = 20;
+}
+
+static void trickle__one_connection__goes_on_over_another(void) {
+    static char none[] = "";
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    uint64_t began;
+    for (int strong = 1; strong >= 0; strong--) {
+        up();
+        d = usual();
+        d.stall_timeout_ms = 1000;
+        d.max_attempts = 1; /* it is no failure */
+        mock->script = first_trickles;
+        mock->user = strong ? NULL : none;
+        s3_mock_object(mock, "/bucket/key", 200000);
+        connect_to(&d);
+        began = test_now_ns();
+        CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 200000));
+        CHECK_SOON(ms_since(began) < 4000);
+        CHECK(stats().timeouts == 0 && stats().retries == stats().requests - 1);
+        CHECK(s3_mock_count(mock, NULL) == 2 && seen(0).connection != seen(1).connection);
+        CHECK(strong ? seen(1).first > 0 && seen(1).if_match[0] : !seen(1).has_range);
+        down();
+    }
+}
+
+static void all_trickle(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    (void)user;
+    (void)q;
+    r->trickle = 60;
+    r->trickle_ms = 20;
+}
+
+/* A slow line: another connection brings no more, so each is left a few times at most. */
+static void trickle__all_connections__soon_left_alone(void) {
+    enum { N = 16 };
+    static char body[N][5000];
+    static dlp_s3_request r[N];
+    dlp_s3_request *done[N];
+    dlp_s3_desc d;
+    int over = 0;
+    up();
+    d = usual();
+    d.stall_timeout_ms = 500;
+    mock->script = all_trickle;
+    s3_mock_object(mock, "/bucket/key", 5000);
+    connect_to(&d);
+    for (int i = 0; i < N; i++) {
+        r[i] = (dlp_s3_request){
+            .bucket = "bucket", .key = "key", .body = body[i], .capacity = sizeof body[i]};
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    while (over < N) over += dlp_s3_reap(io, done, N, 20000);
+    for (int i = 0; i < N; i++) CHECK(r[i].code == DLP_OK && whole("/bucket/key", &r[i], 0, 5000));
+    CHECK(stats().retries >= N && stats().retries <= 4 * N);
+    down();
+}
+
 /* ---- errors of the server ---- */
 
 static void answers__may_pass__tried_again(void) {
@@ -1632,6 +1696,8 @@ int main(void) {
     test_tries(timeout__progress__a_request_that_gets_on_goes_on);
     test_tries(timeout__progress__the_same_bytes_again_are_none);
     test_tries(timeout__progress__put_that_is_not_taken_ends);
+    test_tries(trickle__one_connection__goes_on_over_another);
+    trickle__all_connections__soon_left_alone();
     answers__may_pass__tried_again();
     answers__final__told_once_with_all_names();
     test_tries(attempts__gone__told);
