@@ -205,7 +205,8 @@
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
-   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
+     unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
@@ -2655,9 +2656,10 @@ typedef struct dlpi_s3_http {
     bool chunked;
     bool has_length;
     bool until_close;
-    bool has_range; /* Content-Range: range_first..range_last */
-    bool encoded;   /* Content-Encoding: the body is not what was stored, perhaps */
-    bool began;     /* a byte of it came */
+    bool has_range;      /* Content-Range: range_first..range_last */
+    bool encoded;        /* Content-Encoding, other than "identity" */
+    bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
@@ -2829,11 +2831,12 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
-static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
     while (dlpi_s3_http_element(&s, &n, &one, &length))
-        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) h->encoded = true;
+        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
+    return false;
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -2912,13 +2915,17 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            dlpi_s3_http_on_encoding(h, s, n);
+            h->encoded = h->encoded || dlpi_s3_http_encodes(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
     case 19:
         if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
+        break;
+    case 30:
+        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+            h->stored_encoded = dlpi_s3_http_encodes(s, n);
         break;
     default: break;
     }
@@ -2944,7 +2951,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* ---- lines ---- */
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
-    h->chunked = h->has_length = h->has_range = h->encoded = false;
+    h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
@@ -6780,6 +6787,7 @@ struct dlpi_s3_op {
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */
+    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
@@ -7869,6 +7877,21 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
+   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
+        return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       h->encoded ? "the server encodes the object, which is stored plain"
+                                  : "the server decodes the object, which is stored with a "
+                                    "Content-Encoding");
+    if (op->as_stored) return DLPI_S3_T_OTHER;
+    op->as_stored = true;
+    return DLPI_S3_T_CHANGED;
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -7884,7 +7907,8 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_etag(op, h);
+    code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
@@ -7988,6 +8012,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -9053,7 +9078,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);

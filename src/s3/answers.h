@@ -154,6 +154,21 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
+   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
+        return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       h->encoded ? "the server encodes the object, which is stored plain"
+                                  : "the server decodes the object, which is stored with a "
+                                    "Content-Encoding");
+    if (op->as_stored) return DLPI_S3_T_OTHER;
+    op->as_stored = true;
+    return DLPI_S3_T_CHANGED;
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -169,7 +184,8 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_etag(op, h);
+    code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
@@ -273,6 +289,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;

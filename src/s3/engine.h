@@ -73,7 +73,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);

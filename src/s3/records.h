@@ -295,6 +295,7 @@ struct dlpi_s3_op {
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */
+    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */

@@ -1228,6 +1228,56 @@ static void wrong__bodies__never_delivered(void) {
     down();
 }
 
+/* Google's server, with an object that is stored as gzip: "stored" is what is stored, 1,000 bytes of
+   text what that decompresses to. user: what makes it not heed Accept-Encoding. */
+static void like_google(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    static char text[1000];
+    char accept[64];
+    int plain = strstr(q->path, "plain") != NULL;
+    memset(text, 't', sizeof text);
+    r->headers = plain ? "x-goog-stored-content-encoding: identity\r\n"
+                       : "x-goog-stored-content-encoding: gzip\r\nContent-Encoding: gzip\r\n";
+    s3_mock_header(q, "Accept-Encoding", accept, sizeof accept);
+    if (plain || (strstr(accept, "gzip") && !user)) return;
+    r->headers = "x-goog-stored-content-encoding: gzip\r\nx-goog-stored-content-length: 400\r\n"
+                 "Warning: 214 UploadServer gunzipped\r\n";
+    r->body = text;
+    r->body_bytes = q->has_range ? 100 : sizeof text;
+    r->chunk = q->has_range ? 0 : 300;
+    r->status = q->has_range ? 206 : 200;
+    r->content_range = q->has_range ? "bytes 0-99/1000" : NULL;
+}
+
+static void stored_as_gzip__comes_as_stored(void) {
+    static char heedless[] = "";
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    mock->script = like_google;
+    s3_mock_object(mock, "/bucket/key", 400);
+    s3_mock_object(mock, "/bucket/plain", 400);
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 400));
+    CHECK(ask(&r, "key", 0, 100) == DLP_OK && whole("/bucket/key", &r, 0, 100));
+    CHECK(ask(&r, "key", 300, 0) == DLP_OK && whole("/bucket/key", &r, 0, 100));
+    CHECK(s3_mock_count(mock, NULL) == 6);
+    r = (dlp_s3_request){.method = DLP_S3_HEAD, .bucket = "bucket", .key = "key"};
+    CHECK(dlp_s3_do(io, &r) == DLP_OK && r.object_bytes == 400);
+    CHECK(ask(&r, "plain", 0, 0) == DLP_OK && s3_mock_count(mock, "/bucket/plain") == 1);
+    gone();
+    s3_mock_stop(mock);
+    up();
+    mock->script = like_google;
+    mock->user = heedless;
+    d.endpoint = mock->url;
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && s3_mock_count(mock, NULL) == 2);
+    CHECK(strstr(r.error.message, "stored with a Content-Encoding") != NULL);
+    CHECK(ask(&r, "key", 0, 100) == DLP_ERR_REMOTE);
+    down();
+}
+
 /* The mark of a body's end does not come, or is damaged: no byte of it is missing. */
 static void chunks__end_late_or_damaged__nothing_asked_behind_it(void) {
     dlp_s3_request r;
@@ -1721,6 +1771,7 @@ int main(void) {
     token__expired__fetched_again_once_for_all();
     parts__refused_together__counted_once();
     wrong__bodies__never_delivered();
+    stored_as_gzip__comes_as_stored();
     chunks__end_late_or_damaged__nothing_asked_behind_it();
     length__more_than_room__told();
     parts__one_fails__the_rest_stands();
