@@ -87,5 +87,29 @@ for word in '/ho''me/me/x' '/ro''ot/x' '/wo''rk/x' 'sha''red/x.md' '(/mn''t/x)';
 done
 expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n'
 
-echo "lint_selftest: $ran snippets, $wrong wrong"
+# broken CHECK WORDS FILE SED: in a copy of the tree CHECK passes, and with FILE so edited it fails
+# and says WORDS.
+tree=$dir/tree
+mkdir -p $tree/tests
+cp -r src dlpipe*.h $tree/
+cp -r tests/tools tests/rig $tree/tests/
+broken() {
+    checks=$((checks + 1))
+    (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
+        fail "$1 fails in a copy of the tree: $(cat $dir/before)"
+    cp "$tree/$3" $dir/whole
+    sed -i "$4" "$tree/$3"
+    (cd $tree && sh tests/tools/$1.sh) >$dir/after 2>&1 && fail "$1 lets pass: $3: $4"
+    grep -q "$2" $dir/after || fail "$1 does not say \"$2\" of: $3: $4"
+    cp $dir/whole "$tree/$3"
+}
+checks=0
+
+broken floors 'row/run.h -> work/tune.h' src/row/run.h '2i #include "work/tune.h"'
+broken floors 'wait/awake.h stands above its floor' src/dlpipe.h.in \
+    '/wait.awake/d; s|^#include "row/run.h"|&\n#include "wait/awake.h"|'
+broken floors 'fail/fail.h: dlpi_seen is of observe' src/fail/fail.h '2a struct dlpi_seen;'
+broken floors 'take it out of' tests/tools/floors.known '$a pipe/ops.h: dlpi_none is of work'
+
+echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]
