@@ -37,7 +37,7 @@ fresh_dir
 found_in() { # SRC FILE...
     src=$1
     shift
-    awk -v src="$src/" '
+    awk -v src="$src/" "$code_awk"'
     function feature(name, members, functions, others, own) {
         word[name] = "(->|[.])(" members ")([^a-zA-Z0-9_]|$)"
         if (functions != "") word[name] = word[name] "|(^|[^a-zA-Z0-9_])(" functions ")[(]"
@@ -102,33 +102,6 @@ found_in() { # SRC FILE...
         core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload|" \
             "scratch|push"
-    }
-
-    # The line without comments and with empty strings.
-    function bare(s,    out, c, n) {
-        out = ""
-        if (in_comment) {
-            if (!(n = index(s, "*/"))) return ""
-            in_comment = 0
-            s = substr(s, n + 2)
-        }
-        while (match(s, /\/\*|\/\/|"|\047/)) {
-            c = substr(s, RSTART, 1)
-            out = out substr(s, 1, RSTART - 1)
-            if (c != "/") {
-                s = substr(s, RSTART + 1)
-                n = c == "\"" ? match(s, /^([^"\\]|\\.)*"/) : match(s, /^([^\047\\]|\\.)*\047/)
-                s = substr(s, n > 0 ? RLENGTH + 1 : 1)
-                out = out c c
-            } else if (substr(s, RSTART + 1, 1) == "/") {
-                return out
-            } else {
-                s = substr(s, RSTART + 2)
-                if (!(n = index(s, "*/"))) { in_comment = 1; return out }
-                s = substr(s, n + 2)
-            }
-        }
-        return out s
     }
 
     # Does a share of a condition look at whether a role is there?
@@ -245,13 +218,6 @@ sum() { # lines "FILE asks N", "FILE roles N" and "FILE names N"
     awk '{ n[$2 " " $1]++ } END { for (k in n) print k, n[k] }' | LC_ALL=C sort
 }
 
-# Which counts are above those known?
-grown() { # COUNTS
-    awk 'FNR == NR { if (!/^#/) known[$1 " " $2] = $3; next }
-        $3 > known[$1 " " $2] + 0 { print "  " $1 ": " $2, $3 ", known " known[$1 " " $2] + 0 }' \
-        tests/tools/features.known "$1"
-}
-
 files=$(ls src/*/*.h | grep -v '^src/\(doc\|s3\)/' | LC_ALL=C sort)
 # shellcheck disable=SC2086
 found_in src $files >$dir/found
@@ -326,7 +292,5 @@ awk '{ print } /^struct dlp_pipe {$/ { print "    int more, *others;" }' src/pip
 [ "$(fields $dir/more/pipe/pipe.h)" -eq $(($(fields src/pipe/pipe.h) + 2)) ] ||
     fail "features: src/pipe/pipe.h with fields more is not counted so"
 
-new=$(grown $dir/counts)
-[ -z "$new" ] || fail "features: more than features.known has (see \"features.sh list\"):
-$new"
+counts_held features
 [ $wrong -eq 0 ]
