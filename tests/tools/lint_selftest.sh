@@ -111,6 +111,12 @@ broken floors 'wait/awake.h stands above its floor' src/dlpipe.h.in \
 broken floors 'fail/fail.h: dlpi_seen is of observe' src/fail/fail.h '2a struct dlpi_seen;'
 broken floors 'take it out of' tests/tools/floors.known '$a pipe/ops.h: dlpi_none is of work'
 broken rooms 'row 778, known: 777' src/row/rows.h '$a int one_line_more;'
+broken labels 'twice X2 2' src/row/run.h '$a /* X2   running   the worker */'
+broken labels 'nowhere X9' src/row/run.h '$a /* X9 <- X9 */'
+broken rows 'calls row/rows.h probe 1, known: 0' src/row/rows.h \
+    '$a static int probe(dlpi_worker *w) {\n    return w->st->item(w->st->user, \&w->item);\n}'
+broken rows 'stores stages/map.h probe 1' src/stages/map.h \
+    '$a static void probe(dlpi_worker *w) { DLPI_STORE_RLX(\&w->block->running, 0); }'
 
 echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]
