@@ -59,8 +59,8 @@ awk '{ n[$1 " " $2] += $1 == "twice" ? NF - 2 : 1 } END { for (k in n) print k, 
 case ${1:-} in
 list) cat $dir/found; exit ;;
 known)
-    echo '# Labels that several files explain (how many), and that no file explains: labels.sh. This'
-    echo '# list may only shrink.'
+    echo '# Labels that several files explain (how many), and that no file explains: labels.sh.'
+    echo '# This list may only shrink.'
     cat $dir/counts
     exit
     ;;

@@ -117,6 +117,9 @@ broken rows 'calls row/rows.h probe 1, known: 0' src/row/rows.h \
     '$a static int probe(dlpi_worker *w) {\n    return w->st->item(w->st->user, \&w->item);\n}'
 broken rows 'stores stages/map.h probe 1' src/stages/map.h \
     '$a static void probe(dlpi_worker *w) { DLPI_STORE_RLX(\&w->block->running, 0); }'
+of='/* Of that and those of it, that of which is to ha''ve twice as many words as one can read in'
+of="$of one go, which are thirty and one more than that, if I have counted well. */"
+for what in begins long twice word; do broken words "row/run.h $what" src/row/run.h "\$a $of"; done
 
 echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]
