@@ -95,8 +95,9 @@ cp -r src dlpipe*.h $tree/
 cp -r tests/tools tests/rig $tree/tests/
 broken() {
     checks=$((checks + 1))
-    (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
+    [ "$1" = "$before" ] || (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
         fail "$1 fails in a copy of the tree: $(cat $dir/before)"
+    before=$1
     cp "$tree/$3" $dir/whole
     sed -i "$4" "$tree/$3"
     (cd $tree && sh tests/tools/$1.sh) >$dir/after 2>&1 && fail "$1 lets pass: $3: $4"
@@ -104,6 +105,7 @@ broken() {
     cp $dir/whole "$tree/$3"
 }
 checks=0
+before=
 
 broken floors 'row/run.h -> work/tune.h' src/row/run.h '2i #include "work/tune.h"'
 broken floors 'wait/awake.h stands above its floor' src/dlpipe.h.in \
@@ -120,6 +122,19 @@ broken rows 'stores stages/map.h probe 1' src/stages/map.h \
 of='/* Of that and those of it, that of which is to ha''ve twice as many words as one can read in'
 of="$of one go, which are thirty and one more than that, if I have counted well. */"
 for what in begins long twice word; do broken words "row/run.h $what" src/row/run.h "\$a $of"; done
+probe='$a static bool probe(dlp_pipe *p) {\n    return p->keeper;\n}'
+broken features 'work/recover.h speaks' src/work/recover.h "$probe"
+broken features 'deliver/whole.h roles 1, known: 0' src/deliver/whole.h \
+    '$a static bool probe(dlp_pipe *p) {\n    return p->keeper != NULL;\n}'
+broken features 'stages/map.h asks' src/stages/map.h \
+    '$a static bool probe(dlp_pipe *p) {\n    return p->preload != 0;\n}'
+broken features 'pipe/pipe.h fields' src/pipe/pipe.h 's/^struct dlp_pipe {$/&\n    void *more;/'
+broken sizes 'bytes of struct dlp_pipe 59832, known: 59824' src/pipe/pipe.h \
+    's/^struct dlp_pipe {$/&\n    void *more;/'
+broken sizes 'fields of descs 355, known: 354' src/api/parts.h \
+    's/^typedef struct dlp_part_desc {/&\n    int more;/'
+broken sizes 'public functions 229, known: 228' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
+broken sizes 'lines of code of dlpipe.h 24406' dlpipe.h '$a int probe;'
 
 echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]
