@@ -1,7 +1,7 @@
 #!/bin/sh
 # In which lines of src/ does a file ask about a feature that is not its own? Which lines of the
 # core speak of a feature at all, and which names there are those of a feature? All are counted for
-# each file, with the fields of a pipe, and held against features.known: no count may be above the one
+# each file, with the fields of a pipe, and held against features.known: no count may be above that
 # there. Where one is below, the file is to be written again by "features.sh known".
 #
 #   tests/tools/features.sh           the table, and the comparison
@@ -246,8 +246,8 @@ list)
     ;;
 known)
     echo '# What features.sh counts for each file: lines that ask about features of others, or'
-    echo '# whether a role is there, lines and names of the core that speak of a feature, and fields'
-    echo '# of struct dlp_pipe. These may only shrink.'
+    echo '# whether a role is there, lines and names of the core that speak of a feature, and the'
+    echo '# fields of struct dlp_pipe. These may only shrink.'
     cat $dir/counts
     exit
     ;;
