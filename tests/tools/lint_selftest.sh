@@ -92,7 +92,8 @@ expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n
 tree=$dir/tree
 mkdir -p $tree/tests
 cp -r src dlpipe*.h $tree/
-cp -r tests/tools tests/rig $tree/tests/
+(cd tests && cp -r tools rig unit system model compile ../$tree/tests/)
+mkdir -p $tree/tests/fuzz && cp tests/fuzz/*.c $tree/tests/fuzz/
 broken() {
     checks=$((checks + 1))
     [ "$1" = "$before" ] || (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
@@ -122,6 +123,9 @@ broken rows 'stores stages/map.h probe 1' src/stages/map.h \
 of='/* Of that and those of it, that of which is to ha''ve twice as many words as one can read in'
 of="$of one go, which are thirty and one more than that, if I have counted well. */"
 for what in begins long twice word; do broken words "row/run.h $what" src/row/run.h "\$a $of"; done
+broken heads 'row/run.h: no line' src/row/run.h '/^.. tests:/d'
+broken heads 'there is no test tests/unit/row/none' src/row/run.h 's|tests: |&unit/row/none, |'
+broken heads 'lines of tests' dlpipe.h '$a /* tests: unit/row/none */'
 probe='$a static bool probe(dlp_pipe *p) {\n    return p->keeper;\n}'
 broken features 'work/recover.h speaks' src/work/recover.h "$probe"
 broken features 'deliver/whole.h roles 1, known: 0' src/deliver/whole.h \
