@@ -2768,8 +2768,12 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    (start says so where it is too little). It fits another world size once the states of all ranks,
    after the same batch, are merged. A resumed part with fewer items than were given already is an
    error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
-   Not with unordered, cache and split. A part that fails is an error of the batch that would have
-   had the stream's next row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
+   Not with unordered, cache and split.
+   A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
+   that would have had the stream's next row fails, full or not, and next returns the part's error.
+   With a window, the window that the part would lie in is not known either, and fails with its
+   first row. If DLP_LAST_DROP ends the epoch before that batch, the part is not missed. With
+   DLP_ON_ERROR_DROP a part that can't be loaded has no items, and is one of max_skips. */
 
 /* Join the states that several ranks have after the same batch, so that any other number of ranks
    can go on from there.
@@ -2876,7 +2880,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
    So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
    of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
    steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
-   fails is an error of its first row (FIT: of its window's first). If a resumed one has fewer
+   fails is an error of its first row (FIT: of its window's first row). If a resumed one has fewer
    tokens than were given already, or the documents of a window have other lengths, that is an
    error. */
 
@@ -4005,7 +4009,9 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
      of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
      each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
      would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
-     inputs as parts would need counts. A failed part leaves all its rows out, a failed input one.
+     inputs as parts would need counts. A failed part leaves all its rows out. A failed
+     input has rows that nobody knows, so its stream ends before it. If the input counted as some
+     number of rows, an epoch could end, or a batch wait, as if the input were whole.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.
@@ -6327,10 +6333,14 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* So many inputs of a stream without an item, one after the other, have a whole pass among them
-   which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
-static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
-    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 && !q->weights ? 64 : 2);
+/* If each of `own` streams had no item in so many passes, none ever comes. Two passes from anywhere
+   have a whole one among them. That is enough if a stream has the same inputs in each pass, or if
+   these streams are all of them. Otherwise each pass deals own / streams of the inputs again,
+   and an input with items stays unseen with a chance of about 2^-16. */
+static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
+    uint64_t passes = 2 + 16 * (q->streams - own) / own;
+    if (!q->shuffle_inputs || q->weights) return 2;
+    return passes < 64 ? passes : 64;
 }
 
 /* The j-th input of a pass over those that stream s has by weight. */
@@ -7853,6 +7863,8 @@ typedef struct dlpi_source_ops {
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
+    bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
+                                   may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
        Returns what does then; NULL: nothing else may */
@@ -10216,13 +10228,20 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
+/* A source without callbacks beside those of batches. */
+static bool dlpi_quiet_always(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+
 /* Scheduler: ask for the epoch, if it stands before one. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
+    if (!p->source->quiet(p)) return; /* a load that ends wakes the scheduler */
+    dlpi_credit_publish(&f->epoch_asked, generation);     /* I2 -> I2, B1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
@@ -14979,9 +14998,19 @@ static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
 static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+    if (low == DLPI_INPUT_OPEN)
+        return dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+    return low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED;
+}
+
+/* True if no input is being loaded, and none will be before the scheduler opens a cell. */
+static bool dlpi_inputs_quiet(dlp_pipe *p) {
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        const uint32_t low = dlpi_input_state(p, c);
+        if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED && low != DLPI_INPUT_CLOSED)
+            return false;
+    }
+    return true;
 }
 
 /* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
@@ -15123,6 +15152,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
+    dlpi_error_item(&e, cell->index, cell->epoch, 0);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     cell->error = e;
     snprintf(cell->error.message, sizeof e.message, "%s %" PRIu64 ": %.220s", w->p->source->input,
@@ -15303,7 +15333,7 @@ typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
     uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
     bool listed;
-    bool failed; /* the last input is an error of the batch that has its one row */
+    bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
@@ -15361,7 +15391,7 @@ typedef struct dlpi_found_rule {
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i, uint32_t s); /* its next row is another rank's */
+    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
@@ -15380,6 +15410,8 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
+    uint64_t left_out; /* inputs of the epoch that could not be loaded, */
+    dlp_error cause;   /* and the first of them */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
@@ -15438,6 +15470,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
+    q->left_out = 0;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
@@ -15463,24 +15496,6 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
     dlpi_found_unlist(q, c, true);
-}
-
-/* Input k of cell c, an error, has the cell's last row: inputs of its run after it, and those
-   after the cell, are asked for again, into other cells. */
-static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    if (k + 1 == u->run) return;
-    u->run = k + 1;
-    while (u->next != DLPI_FOUND_NONE) {
-        uint32_t after = u->next;
-        u->next = q->use[after].next;
-        x->cells--;
-        dlpi_found_unlist(q, after, false);
-    }
-    x->tail = c;
-    x->epoch = u->epoch;
-    x->next = u->ordinal + u->run; /* of a pass: not its end */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -15511,8 +15526,13 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
    Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
    take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
    input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on after it, in the same cell; where it
-   is an error, the cell ends with it, and what is after it is asked for again.
+   has. Where an input of a run is left out, the run goes on after it, in the same cell.
+
+   An input that fails, and is not left out, stays the first one that is not known: its stream is
+   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
+   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
+   still either: of a broken stream nothing more is waited for, and the argument holds for the
+   others. A cell that failed stays in the list until its epoch is left.
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
@@ -15781,20 +15801,22 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
     return code;
 }
 
-/* An input could not be loaded: the items that it has all the same, which are none or, where that
-   is an error, one: the row that fails. */
-static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *cell) {
+/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
+   items. False if that is an error. Then the stream ends before the input. */
+static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
-    u->failed = dlpi_input_raises(p, 1, &e);
+    q->use[c].failed = dlpi_input_raises(p, 1, &e);
     e.epoch = cell->epoch;
-    if (u->failed) {
+    if (q->use[c].failed) {
         if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         cell->error = e;
-        return 1;
+        return false;
     }
-    e.index = cell->index;
+    if (q->left_out++ == 0) q->cause = e;
     dlpi_input_left_out(p, &e);
-    return 0;
+    return true;
 }
 
 /* Have inputs items in another order than load's? */
@@ -15829,22 +15851,45 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* Take the count of input k of cell c, which is the first of stream i that was not known; false:
-   that can't be. */
-static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
+#define DLPI_FOUND_BARREN \
+    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
+    "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
+
+/* True, and an error of the epoch, if inputs will never give an item: those of stream i that were
+   known last had none, and so many of all other streams, or so very many of stream i alone. */
+static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
+    const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
+    const uint64_t empty = q->streams[i].empty;
+    uint64_t all = 0;
+    bool each = empty >= n * passes;
+    if (empty >= n * dlpi_found_empty_passes(&q->plan, 1) && q->cursors.n > 1) {
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
+        return true;
+    }
+    for (uint32_t k = 0; each && k < q->cursors.n; k++) {
+        const dlpi_found_stream *x = &q->streams[k];
+        all += x->empty;
+        each = x->empty >= passes * dlpi_found_inputs(&q->plan, q->cursors.first + (uint64_t)k);
+    }
+    if (each)
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
+    return each;
+}
+
+/* Take the count of input k of cell c, which is the first of stream i that was not known. An input
+   that was left out has no items. False if the count can't be right. */
+static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool left_out) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
-    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
-    uint64_t used = 0, s = q->cursors.first + i;
-    dlpi_found_pass_count(q, i, u->ordinal + k, u->failed ? 0 : items);
+    uint64_t items = left_out ? 0 : *known, used = 0;
+    dlpi_found_pass_count(q, i, u->ordinal + k, items);
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken)
-        used = q->rule->taken(items, used);
-    else if (u->failed)
-        items += used;
+    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -15853,17 +15898,12 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
                         p->source->input);
         return false;
     }
-    if (!loaded) *known = (uint32_t)items;
+    *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
-    if (items > 0 || q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return true;
-    dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                    "steps_per_epoch wants more, but the last %" PRIu64 " parts of stream %" PRIu64
-                    " had no item",
-                    x->empty, s);
-    return false;
+    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
 }
 
 /* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
@@ -15873,9 +15913,9 @@ static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    dlpi_bump(&q->counts->items, items);
     for (; k < u->learned; k++) empty += known[k] == 0;
-    dlpi_bump(&q->counts->empty, empty + u->failed);
+    dlpi_bump(&q->counts->empty, empty);
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
@@ -15883,7 +15923,7 @@ static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    if (u->failed) dlpi_found_end_run(q, i, c, u->learned - 1);
+    if (u->failed) return; /* it stays the first that is not known */
     if (u->learned < u->run) {
         dlpi_found_reopen(p, c);
         return;
@@ -15905,8 +15945,10 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
     while (u->learned < made)
-        if (!dlpi_found_learn_one(p, i, c, u->learned++, true)) return q->rc;
-    if (!loaded && !dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+        if (!dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+    if (!loaded && dlpi_found_leaves_out(p, c) &&
+        !dlpi_found_learn_one(p, i, c, u->learned++, true))
+        return q->rc;
     dlpi_found_count(p, c, first, u->n - n);
     dlpi_found_learned(p, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
@@ -15914,6 +15956,12 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
     return DLP_OK;
+}
+
+/* True if an input that failed ends what is known of the stream. */
+static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
+    return x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
+           q->use[x->known].epoch == q->epoch;
 }
 
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
@@ -16026,7 +16074,8 @@ static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
         dlpi_found_stream *x = &q->streams[i];
-        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
+        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
+               !q->use[x->known].failed) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
@@ -16119,7 +16168,7 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
-        if (!dlpi_epochs_over(p, q->streams[i].epoch) &&
+        if (!dlpi_epochs_over(p, q->streams[i].epoch) && !dlpi_epoch_held(p, q->streams[i].epoch) &&
             (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
             best = i;
     return best;
@@ -16152,35 +16201,63 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         dlpi_found_issue(p, i, c);
         fresh++;
     }
-    q->ahead.stuck = true;
+    q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
     if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
+}
+
+/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
+   closed. */
+static bool dlpi_found_quiet(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_now(p);
+    for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+        dlpi_input_closed(p, c, q->use[c].ticket);
+    return dlpi_inputs_quiet(p);
 }
 
 /* ---- a batch is scheduled ---- */
 
 /* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
    the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. */
+   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
+   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
+   since the epoch ends before this batch. So all other streams are waited for, and neither workers
+   nor their times decide whether an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
-    bool known = true;
+    bool known = true, fails = false;
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         const dlpi_found_stream *x = &q->streams[i];
         uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
         n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
-        if (n < q->each && !dlpi_found_out(q, x))
+        if (n < q->each && dlpi_found_broken(q, x))
+            fails = true;
+        else if (n < q->each && !dlpi_found_out(q, x))
             known = false;
         else if (n < q->each && p->last == DLP_LAST_DROP)
             return *rows = 0, true; /* whatever the others have */
         if (n > most) most = n;
     }
-    if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
+    if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
+    if (fails) return true;
     if (most == 0 && !q->all_items) *rows = 0;
     if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
+}
+
+/* The epoch has no batch. The first input that was left out is told, since it may be the cause. */
+static int dlpi_found_none(dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const char *what = p->last == DLP_LAST_DROP ? "full batch of items" : "item";
+    if (q->left_out == 0)
+        return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch", what);
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                           "the inputs have no %s in this epoch; %" PRIu64
+                           " could not be loaded, the first of them: %.160s",
+                           what, q->left_out, q->cause.message);
 }
 
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
@@ -16195,8 +16272,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     else
         dlpi_found_batch(p, 0, rows);
     if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the parts have %s in this epoch",
-                           p->last == DLP_LAST_DROP ? "no full batch of items" : "no item");
+    return dlpi_found_none(p);
 }
 
 /* Is all known of the present batch, and whether another follows? */
@@ -16215,23 +16291,12 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     u->used = dlpi_input_use(p, c, s);
 }
 
-/* The batch in slot s would have had a row, this rank's or not, of the input in cell c that failed.
-   So ranks that share a stream fail at the same batch. */
-static void dlpi_found_fail_batch(dlp_pipe *p, uint32_t s, uint32_t c) {
+/* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
+   row may be another rank's, so ranks that share a stream fail at the same batch. */
+static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, c)->error;
-    e.position = slot->position;
-    slot->dirty = 1;
-    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-}
-
-/* Row r of slot s is of the input in cell c that failed. */
-static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, c)->error;
+    dlp_error e = dlpi_input_at(p, x->known)->error;
     e.position = slot->position + r;
-    slot->dirty = 1;
-    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
@@ -16260,7 +16325,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
-    if (u->failed && u->taken == u->n) dlpi_found_fail_row(p, s, r - 1, c);
     dlpi_found_gone(q, x);
     return n;
 }
@@ -16269,11 +16333,9 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
-    if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
     dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
-    if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
 /* n rows more of the window that is open are given. */
@@ -16298,31 +16360,18 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-static void dlpi_found_pass_mixed(dlp_pipe *p, uint32_t i, uint32_t s) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    const dlpi_found_row *row =
-        q->window_rows + i * q->plan.window + dlp_permutation_at(&q->window_orders[i], x->at.place);
-    const dlpi_found_cell *u = &q->use[row->cell];
-    if (u->failed && (u->run == 1 || row->number / q->most_items + 1 >= u->run))
-        dlpi_found_fail_batch(p, s, row->cell);
-    dlpi_found_mixed_gone(p, x, 1);
-}
-
 /* The next row of stream i is another rank's, which reads the stream, too. */
-static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i, uint32_t s) {
+static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     if (q->rule) {
-        q->rule->pass(p, i, s);
+        q->rule->pass(p, i);
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_pass_mixed(p, i, s);
+        dlpi_found_mixed_gone(p, x, 1);
     } else {
-        const dlpi_found_cell *u = &q->use[x->head];
         dlpi_found_advance(p, x->head, 1);
-        if (u->failed && u->taken == u->n) dlpi_found_fail_batch(p, s, x->head);
         x->rows--;
         dlpi_found_gone(q, x);
     }
@@ -16372,10 +16421,12 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
         end = r + n - after < count ? r + n - after : count;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
-        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i, s);
+        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i);
         r = dlpi_found_fill_stream(p, i, s, r, end);
+        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
+        if (before + (end - r) + after > 0 && dlpi_found_broken(q, x))
+            dlpi_found_fail_batch(p, x, s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
-        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i, s);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
@@ -16634,9 +16685,9 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
     .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
+    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
+    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
+    .no_state_at = true, .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -16841,7 +16892,6 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
     dlpi_found_use(p, s, c);
-    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
 }
 
 /* Row r of slot s is whole: it is counted. */
@@ -16955,7 +17005,7 @@ static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_pack_count(p, row);
 }
 
-static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -16965,7 +17015,6 @@ static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
          c = q->use[c].next, segments++) {
         uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
         tokens += n < room ? n : room;
-        if (q->use[c].failed) dlpi_found_fail_batch(p, s, c);
     }
     if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
     dlpi_pack_cut_skip(q, x, tokens);
@@ -16991,8 +17040,7 @@ static const dlpi_found_rule dlpi_pack_cut = {
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
-   by the room that they have, in the same way; of a list the first row comes first. A document that
-   failed has a row for itself, the window's first. */
+   by the room that they have, in the same way; of a list the first row comes first. */
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {
@@ -17035,10 +17083,9 @@ static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
 
 /* ---- a window is laid out ---- */
 
-/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
-   on. */
+/* A piece is in the list of T - its length: they are taken from 0 on. */
 static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
-    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
+    return k->d.tokens - piece->at.tokens;
 }
 
 /* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
@@ -17085,8 +17132,7 @@ static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uin
 static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
                              uint32_t rows) {
     dlpi_fit_item *items = k->fit_items, *x = &items[piece];
-    bool failed = k->x.found.use[x->at.cell].failed;
-    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    uint32_t room = dlpi_fit_next(rooms, x->at.tokens), row = rows;
     x->next = DLPI_FOUND_NONE;
     if (room == rooms->n) {
         items[row].head = piece;
@@ -17099,7 +17145,7 @@ static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t
     items[row].tail = piece;
     items[row].n++;
     items[row].tokens += x->at.tokens;
-    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
+    if (items[row].tokens < k->d.tokens && items[row].n < k->most)
         dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
     return row == rows ? rows + 1 : rows;
 }
@@ -17182,7 +17228,7 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
     const dlpi_cursor *at = &k->x.found.streams[i].at;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (at->place == 0 || k->x.found.use[c].failed) return rows;
+    if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of document %" PRIu64 " is not what it was when the state was "
@@ -17255,12 +17301,9 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_pack_count(p, row);
 }
 
-static void dlpi_fit_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
     dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
-    uint32_t c = dlpi_fit_pieces_of(k, i)[row->first].cell;
-    if (k->x.found.use[c].failed) dlpi_found_fail_batch(p, s, c);
-    k->x.found.streams[i].at = row->after;
+    k->x.found.streams[i].at = dlpi_fit_rows_of(k, i)[k->fit_streams[i].row].after;
     dlpi_fit_drop(k, i);
 }
 
@@ -19107,6 +19150,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
+    .quiet = dlpi_quiet_always,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
@@ -19293,6 +19337,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
     .fill = dlpi_lists_fill,
+    .quiet = dlpi_quiet_always,
     .step = dlpi_lists_next,
     .seek = dlpi_lists_seek,
     .item = dlpi_lists_item,
@@ -19801,6 +19846,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
+    .quiet = dlpi_inputs_quiet,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
     .row = dlpi_part_row,

@@ -47,6 +47,8 @@ typedef struct dlpi_source_ops {
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
+    bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
+                                   may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
        Returns what does then; NULL: nothing else may */

@@ -26,13 +26,20 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
+/* A source without callbacks beside those of batches. */
+static bool dlpi_quiet_always(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+
 /* Scheduler: ask for the epoch, if it stands before one. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
+    if (!p->source->quiet(p)) return; /* a load that ends wakes the scheduler */
+    dlpi_credit_publish(&f->epoch_asked, generation);     /* I2 -> I2, B1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 

@@ -72,6 +72,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
+    .quiet = dlpi_quiet_always,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,

@@ -132,6 +132,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->raises = !c->share && test_pick(&d, 3) == 0;
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
     c->shared = (int)test_pick(&d, 2);
+    c->least = (int)test_pick(&d, 2);
     c->n_lives = 1 + (int)test_pick(&d, MOST_LIVES);
     if (c->raises && c->n_lives == 1) c->n_lives = 2;
     if (c->share == SHARE_ONE) c->n_lives = 1; /* nobody has a state */
@@ -140,6 +141,7 @@ static void draw(config *c, uint64_t seed, int processes) {
         draw_life(c, &c->lives[i], &d, processes);
         ranks |= c->lives[i].world > 1;
     }
+    c->set = !ranks && !c->share && test_pick(&d, 3) == 0;
     c->o.ends = c->o.steps || !ranks ? ENDS_ALONE : test_pick(&d, 4) ? ENDS_AGREE : ENDS_UNEVEN;
     if (c->o.ends == ENDS_UNEVEN) c->n_lives = 1, c->raises = 0;
     c->lives[c->n_lives - 1].stop = c->o.steps == DLP_FOREVER ? 9 : UINT32_MAX;
@@ -163,11 +165,11 @@ static void describe(const config *c) {
     printf(
         "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
         "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
-        "raises %d, shared %d, share %d %d %d, events %d, kill %u\n",
+        "raises %d, least %d, set_epoch %d, shared %d, share %d %d %d, events %d, kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
         o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->tokens, o->overlap,
-        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->shared,
-        c->share, c->sharers, c->leaves, c->events, c->kill_every);
+        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->least,
+        c->set, c->shared, c->share, c->sharers, c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
@@ -226,7 +228,10 @@ static void release(rank2 *k, int most) {
     }
 }
 
+static fate fates_[MOST_EPOCHS]; /* of this life, with inputs that can't be read */
+
 static uint32_t epoch_batches(const rank2 *k) {
+    if (now_.raises) return fates_[k->at.epoch].ends;
     return batches_of(&now_.o, k->at.epoch, k->rank, k->l->world);
 }
 
@@ -315,12 +320,12 @@ static void took(rank2 *k, dlp_batch *b) {
 /* Does the next batch of some rank fail? Ranks that agree on ends fail together; of others those
    whose own it is, and this one leaves off with them. */
 static int error_due(rank2 *k) {
-    const uint32_t c = now_.o.streams;
+    const fate *f = &fates_[k->at.epoch < MOST_EPOCHS ? k->at.epoch : 0];
     uint32_t from, to;
     streams_of(&now_.o, k->rank, k->l->world, &from, &to);
-    if (!now_.raises || k->at.epoch >= (uint64_t)now_.o.epochs) return 0;
-    if (!batch_fails(&now_.o, k->at.epoch, k->at.k, 0, c, torn_)) return 0;
-    k->raised = 1 + batch_fails(&now_.o, k->at.epoch, k->at.k, from, to, torn_);
+    if (!now_.raises || k->at.epoch >= (uint64_t)now_.o.epochs || f->fails != k->at.k) return 0;
+    for (k->raised = 1; from < to; from++)
+        if (f->of[from] == f->fails) k->raised = 2;
     return 1;
 }
 
@@ -328,7 +333,7 @@ static int error_due(rank2 *k) {
 static int names_torn(const dlp_error *e) {
     const char *number = strchr(e->message, ' ');
     uint64_t input = number ? strtoull(number, NULL, 10) : UINT64_MAX;
-    return input < now_.o.inputs && torn_[input];
+    return input < now_.o.inputs && torn_[input] && e->has_item && e->index == input;
 }
 
 /* next fails, and says of which input; its state is still that of the batch before. */
@@ -539,8 +544,10 @@ static int errors_; /* some life has ended with one */
 static void tear(const config *c, int i, place at) {
     for (uint32_t k = 0; c->raises && k < c->o.inputs; k++) {
         torn_[k] = i + 1 < c->n_lives && dlp_hash(c->seed, 9, (uint64_t)i, k) % 9 == 0;
-        if (!may_fail(&c->o, k) || read_again(&c->o, at.epoch, at.k, k)) torn_[k] = 0;
+        if (!has_rows(&c->o, k) || read_again(&c->o, at.epoch, at.k, k)) torn_[k] = 0;
     }
+    for (int e = 0; c->raises && e < c->o.epochs; e++)
+        fates_[e] = fate_of(&c->o, (uint64_t)e, (uint64_t)e == at.epoch ? at.k : 0, torn_);
 }
 
 /* Returns NULL, or what was wrong. */
@@ -554,6 +561,7 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
     if (!can_run(c)) return "";
     now_ = *c;
     memset(words_, 0, sizeof *words_);
+    words_->epoch = UINT64_MAX;
     for (int i = 0; i < c->n_lives; i++) {
         life *l = &now_.lives[i];
         const char *what;
@@ -604,7 +612,9 @@ static void tally(const config *c) {
                                         "subscribers",
                                         "shared",
                                         "left with a batch",
-                                        "errors"};
+                                        "errors",
+                                        "min_items",
+                                        "set_epoch"};
     enum { N = sizeof words / sizeof *words };
     static uint64_t n[N];
     const order_plan *o = c ? &c->o : NULL;
@@ -639,7 +649,9 @@ static void tally(const config *c) {
                              c->share,
                              c->share == SHARE_ONE,
                              c->leaves,
-                             errors_};
+                             errors_,
+                             c->least && o->kind == OF_PARTS,
+                             c->set};
         for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
     }
 }
