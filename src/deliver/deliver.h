@@ -1,4 +1,5 @@
 #pragma once
+/* tests: model/model_slots, system/core/pipe_basic, system/core/pipe_deadline */
 #include "deliver/pace.h"
 #include "deliver/scheduler.h"
 #include "deliver/state.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_resume */
 #include "deliver/deliver.h"
 /* ---- whole batches: what a lender's table says where no stage lends ----
    Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and

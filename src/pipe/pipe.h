@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_wrap */
 #include "api/queues.h"
 #include "order/order.h"
 #include "pipe/ops.h"

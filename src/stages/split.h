@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/stages/chunk_seams, system/shm/shm_chunks */
 #include "api/chunks.h"
 #include "order/chunks.h"
 #include "queue/spsc.h"
