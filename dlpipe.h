@@ -115,6 +115,7 @@
              .num_workers = 4,
              .shuffle = 1,
              .epochs = 2,
+             .pipe.log = dlp_log_stderr, // warnings, as lines on stderr
          };
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
@@ -258,7 +259,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, close
+     log                          start, next, close
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -270,8 +271,9 @@
    failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
+   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
+   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
+   descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch
@@ -478,18 +480,20 @@ DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. */
+   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
+   errno of Linux is above 4095: a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
-    X(FULL, 1, "queue is full", "take records out, or wait") \
-    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
-    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
-    X(END, 4, "no more batches", "close the pipe") \
-    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
-    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
-    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(FULL, 4096, "queue is full", "take records out, or wait") \
+    X(EMPTY, 4097, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 4098, "nothing came within the time-out", \
+      "call again, or look at dlp_pipe_explain") \
+    X(END, 4099, "no more batches", "close the pipe") \
+    X(EPOCH_END, 4100, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
@@ -515,7 +519,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-        DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 8191
 };
 
 /* Special values. Zero always means the documented default. */
@@ -1295,7 +1299,8 @@ typedef struct dlp_item {
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0 */
+                            map: as the stage before left it. Fixed-size fields: leave it 0. next
+                            warns if all rows of a ragged field are empty in the first batch */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
@@ -1308,12 +1313,14 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Write the item (fetch), or change it in place (an item map).
-   user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
-   DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_fail: DLP_ERR_LENGTH keeps its
-   code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
-   the stage at once; may block. What is done to the item itself, but for length, is not looked
-   at. */
+   user: dataset.user, or the map's - returns 0: done; DLP_SKIP: the item is left out; DLP_END: a
+   stream has no such item (fetch only); or any other value, errno too: failure, best by dlp_fail.
+   A failure's code is DLP_ERR_LENGTH if that was returned, else DLP_ERR_CALLBACK, whose message has
+   the number - called by all workers of the stage at once; may block. What is done to the item
+   itself, but for length, is not looked at.
+   DLP_SKIP: the row of the item stays in the batch as zeros, and valid[row] is 0. With
+   dataset.filter, or DLP_ON_ERROR_REPLACE, another item takes the row. next warns once for each
+   stage (dlp_pipe_desc.log) if its on_error is DLP_ON_ERROR_RAISE. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
@@ -1940,6 +1947,9 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* Print a warning as a line on standard error: a ready-made dlp_pipe_desc.log. user is not used. */
+DLPDEF void dlp_log_stderr(void *user, const char *message);
+
 /* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
    memory that it has in use, the loss. See dlp_pipe_count. */
 typedef struct dlp_counter {
@@ -1963,8 +1973,9 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;  /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
-                                  close; NULL: for dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* takes warnings, in start, next and close;
+                                  dlp_log_stderr prints them. NULL: only dlp_pipe_warning and
+                                  dlp_pipe_explain have the warnings */
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -2147,7 +2158,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer.
+   dlp_pipe_explain begins with these warnings. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
@@ -3128,7 +3140,7 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
+   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
    has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
@@ -8142,8 +8154,9 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
+    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8407,9 +8420,10 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
-    int n_warnings;
+    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
+    uint64_t n_warnings; /* V1: of complete warnings */
     char warnings[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -9145,8 +9159,16 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
+    if (p->n_warnings < 8) {
+        memcpy(p->warnings[p->n_warnings], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    }
     if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+DLPDEF void dlp_log_stderr(void *user, const char *message) {
+    DLPI_UNUSED(user);
+    fprintf(stderr, "dlpipe: %s\n", message);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
@@ -13556,6 +13578,25 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -13584,8 +13625,10 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
+            dlpi_warn_empty(p, *s);
+        }
         return DLP_OK;
     }
 }
@@ -13603,14 +13646,39 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->skips_seen) from = p->skips_seen;
+    p->skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        dlpi_stage *st;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        st->skip_told = true;
+        dlpi_warn(p,
+                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
+                  st->name, k.index,
+                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+    }
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
-    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
-    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    if (p->lender_stage) {
+        rc = dlpi_next_lender(p, out, timeout_ms);
+    } else {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    }
+    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
     return rc;
 }
 
@@ -28846,6 +28914,9 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     t->len += n > 0 ? (size_t)n : 0;
 }
 
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
+
 /* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
 typedef struct dlpi_batch_words {
     const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
@@ -29982,7 +30053,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    return dlpi_text_length(&t);
 }
 
 /* ---- of what is seen ---- */
@@ -30047,15 +30118,16 @@ static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     }
 }
 
-static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
+static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
+    const size_t at = t->len < t->size ? t->len : t->size;
     dlp_stats stats;
     int n;
     dlpi_stats(s, &stats);
-    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
-    t.len = (size_t)n;
-    dlpi_explain_waits(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    n = dlp_stats_explain(&stats, t->buf ? t->buf + at : NULL, t->size - at);
+    if (n < 0) return n;
+    t->len += (size_t)n;
+    dlpi_explain_waits(t, s);
+    return DLP_OK;
 }
 
 /* with: its curves, its window. */
@@ -30887,7 +30959,7 @@ DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
@@ -31948,9 +32020,13 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, true, true, &s);
-    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
+    int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {

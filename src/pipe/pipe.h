@@ -61,8 +61,9 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
+    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -326,9 +327,10 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
-    int n_warnings;
+    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
+    uint64_t n_warnings; /* V1: of complete warnings */
     char warnings[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
