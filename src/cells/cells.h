@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/topologies, system/build/pipe_plan */
 #include "cells/fields.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */

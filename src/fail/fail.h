@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_close */
 #include "wait/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */

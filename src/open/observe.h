@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"
 #include "observe/seen.h"
 #include "report/write.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_badinput, system/core/any_thread */
 #include "report/stats.h"
 #include "device/dlpack.h"
 #include "open/ranks.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/report/pipe_stats */
 #include "report/packing.h"
 #include "report/predict.h"
 #include "report/words.h"

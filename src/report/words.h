@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/report/pipe_stats */
 #include "api/stats.h"
 #include "build/kinds.h"
 #include "report/lanes.h"

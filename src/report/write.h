@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/core/pipe_fault, system/shm/monitor */
 #include "report/stats.h"
 #include "report/trace.h"
 #include "report/timeline.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/monitor, system/shm/names, system/shm/shm_subscriber */
 #include "shm/subscriber.h"
 #include "shm/start.h"
 #include "report/write.h"

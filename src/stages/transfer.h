@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/device_cuda, system/device/device_opencl */
 #include "fail/check.h"
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------

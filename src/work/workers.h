@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_deadline, system/core/pipe_idle, model/crash_steps */
 #include "work/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
