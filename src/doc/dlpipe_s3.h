@@ -115,8 +115,8 @@
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
      529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
-                                              to 1/8), no hedges; then with good answers twice as
+     more than 1/4 of answers throttled, 1/6  fewer in flight (x 7/10, once in 4 * backoff_ms, down
+     after a cut; and a cut helps             to 1/8), no hedges; then with good answers twice as
                                               many each time, up to half of what it was, from there
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
