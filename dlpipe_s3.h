@@ -139,7 +139,8 @@
    be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
    earlier attempt had brought already is no progress. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or more without any wakes all that wait, in all
+   workers. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -5974,7 +5975,9 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    retries ahead of successes, so that a worker that dies takes nothing with it.
 
    Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. Those are words that all
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second or more without one wakes all requests of the client that wait to be tried again, but those
+   that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -6035,6 +6038,7 @@ typedef struct dlpi_s3_shared {
     uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -6326,6 +6330,8 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
 #define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
 #define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
 /* For how long it has been away by now. */
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
@@ -6353,9 +6359,10 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
     return now_ns > since ? now_ns - since : 1;
 }
 
@@ -6819,6 +6826,7 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
+    bool held;     /* a Retry-After says when it may be tried again */
     uint8_t moves; /* to another connection, for the body was slow */
     bool begun;    /* connections[0] has won */
     bool fresh;    /* only on a new connection */
@@ -6883,6 +6891,7 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t woken_ns;                /* by which return of the server */
     uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
@@ -7364,6 +7373,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
+    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -9017,6 +9027,9 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     uint64_t hedge = dlpi_s3_hedge(io);
     if (t && t->due < until) until = t->due;
     if (hedge < until) until = hedge;
+    if (t && DLPI_LOAD_RLX(&io->s3->common->shared.away_ns) && /* S9 */
+        io->now + DLPI_S3_AWAY_LOOK_NS < until)
+        until = io->now + DLPI_S3_AWAY_LOOK_NS;
     if (until == UINT64_MAX) return -1;
     if (until <= io->now) return 0;
     until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
@@ -9030,6 +9043,19 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
         dlpi_s3_connection_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_connection, node));
         io->now = dlpi_s3_now_ns();
+    }
+}
+
+/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+static void dlpi_s3_wake(dlp_s3_io *io) {
+    uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
+    if (back_ns <= io->woken_ns) return;
+    io->woken_ns = back_ns;
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_range *range = &io->ranges[i];
+        uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
+        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
+        dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 
@@ -9056,6 +9082,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         }
     }
     dlpi_s3_feast(io);
+    dlpi_s3_wake(io);
     dlpi_s3_timers_run(io);
     if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
     dlpi_s3_hedge(io);
@@ -9355,6 +9382,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->woken_ns = io->now;
     io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,

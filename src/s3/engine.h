@@ -289,6 +289,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->woken_ns = io->now;
     io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,

@@ -16,7 +16,9 @@
    retries ahead of successes, so that a worker that dies takes nothing with it.
 
    Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. Those are words that all
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second or more without one wakes all requests of the client that wait to be tried again, but those
+   that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -77,6 +79,7 @@ typedef struct dlpi_s3_shared {
     uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -368,6 +371,8 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
 #define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
 #define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
 /* For how long it has been away by now. */
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
@@ -395,9 +400,10 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
     return now_ns > since ? now_ns - since : 1;
 }
 
