@@ -702,26 +702,29 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
-    uint64_t offset; /* first byte; DLP_S3_WHOLE: the whole object */
-    uint64_t length; /* bytes; 0: to the object's end. Of a whole object: what it is to
+    uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
+    uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
                                 have, 0: whatever it has */
-    uint64_t items;  /* of a part: items in it; else not read */
+    uint64_t items;   /* of a part: items in it; else not read */
+    const char *etag; /* of the object, a strong one with its quotes: another version of the object
+                               is an error; NULL or "": any version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
 
 /* Make an empty manifest, of 2^40 entries and 2^32 - 2 different keys at most. A key is kept once,
-   whatever number of entries it has; an entry takes 20 bytes, a key 8 and its own.
+   whatever number of entries it has; an entry takes 20 bytes, a key 8, its own and
+   those of its ETag.
    out: to be closed - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - any thread; a manifest is
    changed by one thread at a time, and not at all while a source has it - does not wait. */
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err);
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
 
-/* Add an entry. entry: copied, its key too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
+/* Add an entry. entry: copied, its key and ETag too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
    DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes that it tells; but no
+/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells; but no
    common prefixes, and none of the empty objects with '/' at the end that stand for directories.
    Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
    the thread of io - waits for the pages. */
@@ -732,6 +735,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
      key
      key <tab> offset <tab> length
      key <tab> offset <tab> length <tab> items
+     key <tab> offset <tab> length <tab> items <tab> etag
    with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
    numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
    remarks. Anything else is an error that names file and line.
@@ -743,7 +747,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
    DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key is the manifest's. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
 /* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
@@ -780,6 +784,7 @@ typedef struct dlp_s3_source_desc {
     /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
+    int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -10025,7 +10030,7 @@ struct dlp_s3_manifest {
     uint64_t n_keys, key_room;
     uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;      /* keys, each terminated */
+    char *text;      /* keys with their ETags, each of both terminated */
     bool mixed;      /* keys did not always rise: a table finds them */
     uint64_t places; /* a power of two; 0: the table is to be made */
     uint32_t *place; /* [places] number of a key + 1, 0: nobody's */
@@ -10052,12 +10057,21 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The place of a key, or the empty one that it would take. */
-static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+/* The ETag that stands behind a key in the manifest's text; "": none. */
+static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
+
+static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
+    return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
+}
+
+/* The place of a key of a version, or the empty one that it would take. */
+static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
+                                   const char *etag) {
     uint64_t mask = m->places - 1;
     for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
         uint32_t *place = &m->place[i & mask];
-        if (*place == 0 || strcmp(m->text + m->key_at[*place - 1], key) == 0) return place;
+        if (*place == 0 || dlpi_src_key_same(m->text + m->key_at[*place - 1], key, etag))
+            return place;
     }
 }
 
@@ -10072,7 +10086,7 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_place_of(m, key, strlen(key)) = (uint32_t)k + 1;
+        *dlpi_src_place_of(m, key, strlen(key), dlpi_src_key_etag(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -10114,28 +10128,30 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
 
 /* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
    long as keys rise, as those of a list do, a key that is not the last one is new. */
-static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
-    size_t n = strlen(key);
+static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
+    size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
-    int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
-    if (order == 0) return (int64_t)m->n_keys - 1;
-    m->mixed = m->mixed || order < 0;
+    const char *last = m->n_keys ? m->text + m->key_at[m->n_keys - 1] : NULL;
+    if (last && dlpi_src_key_same(last, key, etag)) return (int64_t)m->n_keys - 1;
+    m->mixed = m->mixed || (last && strcmp(key, last) <= 0);
     if (m->mixed) {
-        if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
+        if (m->n > 0 && dlpi_src_key_same(dlpi_src_key(m, m->n - 1), key, etag))
+            return m->key[m->n - 1];
         if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
-        place = dlpi_src_place_of(m, key, n);
+        place = dlpi_src_place_of(m, key, n, etag);
         if (*place != 0) return *place - 1;
     }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
         !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
         return DLP_ERR_MEMORY;
-    if (m->text_room - m->text_bytes <= n &&
-        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
+    if (m->text_room - m->text_bytes <= bytes &&
+        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + bytes + 1)))
         return DLP_ERR_MEMORY;
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
-    m->text_bytes += n + 1;
+    memcpy(m->text + m->text_bytes + n + 1, etag, bytes - n);
+    m->text_bytes += bytes + 1;
     if (place) *place = (uint32_t)m->n_keys + 1;
     return (int64_t)m->n_keys++;
 }
@@ -10163,12 +10179,21 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
+/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+static bool dlpi_src_etag_good(const char *etag) {
+    size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
+    return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
+           etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
+}
+
 /* What is wrong with an entry, or NULL. */
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
     if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
+        return "an ETag is a strong one, in quotes, of 71 bytes at most";
     return NULL;
 }
 
@@ -10179,7 +10204,7 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     if (m->n == m->room && !dlpi_src_entries_room(m, dlpi_src_more(m->room, m->n + 1)))
         return DLP_ERR_MEMORY;
     if (e->items > 0 && !dlpi_src_items_ready(m)) return DLP_ERR_MEMORY;
-    key = dlpi_src_key_number(m, e->key);
+    key = dlpi_src_key_number(m, e->key, e->etag ? e->etag : "");
     if (key < 0) return (int)key;
     m->offset[m->n] = e->offset;
     m->length[m->n] = e->length;
@@ -10240,7 +10265,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
     mark = dlpi_src_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
-        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0};
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0,
+                          dlpi_src_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
@@ -10256,7 +10282,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 /* ---- manifests as files ---- */
 
-enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 80 };
+enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
 /* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
 static int dlpi_src_line(FILE *f, char *line) {
@@ -10312,18 +10338,20 @@ static bool dlpi_src_digits(const char *text, uint64_t *out) {
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
-    char *column[5] = {line, NULL, NULL, NULL, NULL};
+    char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
     if (n == 0) return "an empty line";
     if (strlen(line) != (size_t)n) return "a zero byte";
-    for (char *tab = strchr(line, '\t'); tab != NULL && columns < 5; tab = strchr(tab, '\t')) {
+    for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
+         tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns == 5) return "one column, three, or four";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "one column, three, four, or five";
+    e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
@@ -10377,9 +10405,10 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     fputs(key, f);
     if (e->offset == DLP_S3_WHOLE)
         fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
-    else if (e->offset > 0 || e->length > 0 || e->items > 0)
+    else if (e->offset > 0 || e->length > 0 || e->items > 0 || e->etag[0])
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
-    if (e->items > 0) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->items > 0 || e->etag[0]) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->etag[0]) fprintf(f, "\t%s", e->etag);
     putc('\n', f);
 }
 
@@ -10401,7 +10430,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         if (fd >= 0) close(fd);
         return DLP_ERR_SYSTEM;
     }
-    fputs("# key, offset, length, items\n", f);
+    fputs("# key, offset, length, items, etag\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
         good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
         if (good)
@@ -10420,8 +10449,11 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
 
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
-    *out =
-        (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i], m->items ? m->items[i] : 0};
+    out->key = dlpi_src_key(m, i);
+    out->offset = m->offset[i];
+    out->length = m->length[i];
+    out->items = m->items ? m->items[i] : 0;
+    out->etag = dlpi_src_key_etag(out->key);
     return DLP_OK;
 }
 
@@ -10596,6 +10628,7 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     }
     r->body = to;
     r->capacity = capacity;
+    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
@@ -10613,7 +10646,7 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
     q->what = DLPI_SRC_FINE;
     q->to = q->buffer ? q->buffer : item->data[0];
     if (dlp_s3_manifest_get(s->d.manifest, item->index, &q->at) != DLP_OK) {
-        q->at = (dlp_s3_entry){"", 0, 0, 0};
+        q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
         return dlpi_src_fails(q, DLPI_SRC_FAILED);
     }
     if (q->at.length > 0 && !dlpi_src_fits(s, q, q->at.length)) return false;
@@ -11221,7 +11254,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
-    *at = (dlp_s3_entry){"", 0, 0, 0};
+    *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
@@ -11414,7 +11447,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlp_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
-    dlp_s3_entry at = {"", 0, 0, 0};
+    dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
     entry = dlpi_src_entry_of(s, x->at);

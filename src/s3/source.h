@@ -154,6 +154,7 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     }
     r->body = to;
     r->capacity = capacity;
+    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
@@ -171,7 +172,7 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
     q->what = DLPI_SRC_FINE;
     q->to = q->buffer ? q->buffer : item->data[0];
     if (dlp_s3_manifest_get(s->d.manifest, item->index, &q->at) != DLP_OK) {
-        q->at = (dlp_s3_entry){"", 0, 0, 0};
+        q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
         return dlpi_src_fails(q, DLPI_SRC_FAILED);
     }
     if (q->at.length > 0 && !dlpi_src_fits(s, q, q->at.length)) return false;

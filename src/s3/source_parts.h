@@ -12,7 +12,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
-    *at = (dlp_s3_entry){"", 0, 0, 0};
+    *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
