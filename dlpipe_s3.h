@@ -120,7 +120,9 @@
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours
+     If-Match of ours; another version id or
+     Content-Encoding; no ETag, and another
+     Last-Modified
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -201,8 +203,8 @@
    * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
    * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
    * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
-     of one object that changes between them are then told apart by their weak ETags, or by the
-     object's size; where neither differs, nobody notices.
+     of one object that changes between them are then told apart by their weak ETags, by version id,
+     size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
@@ -597,6 +599,8 @@ typedef struct dlp_s3_request {
     char etag[72];         /* with its quotes; "" if there was none, or a longer one */
     dlp_s3_error error;    /* all zero if code is 0 */
     void *internal;
+    const char *version_id; /* NULL, or which version of the object; not with query; an answer that
+                                tells another one is refused */
 } dlp_s3_request;
 
 /* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to
@@ -2671,6 +2675,9 @@ typedef struct dlpi_s3_http {
     uint64_t range_first, range_last;
     uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
     uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;  /* of x-amz-version-id */
+    uint64_t modified_sum; /* of Last-Modified */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -2790,11 +2797,15 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two ETags apart that are too long to be kept. */
+/* FNV-1a tells two values apart that are not kept. */
+static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
+    return sum;
+}
+
 static void dlpi_s3_http_keep_etag(dlpi_s3_http *h, const char *s, size_t n) {
-    h->etag_sum = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        h->etag_sum = (h->etag_sum ^ (unsigned char)s[i]) * 1099511628211u;
+    h->etag_sum = dlpi_s3_http_sum(s, n);
     dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
 }
 
@@ -2843,6 +2854,12 @@ static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     while (dlpi_s3_http_element(&s, &n, &one, &length))
         if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
     return false;
+}
+
+static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+    if (!dlpi_s3_http_encodes(s, n)) return;
+    h->encoded = true;
+    h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -2912,7 +2929,10 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "retry-after", 11)) dlpi_s3_http_on_retry(h, s, n);
         break;
     case 13:
-        if (dlpi_s3_http_is(name, "content-range", 13)) dlpi_s3_http_on_range(h, s, n);
+        if (dlpi_s3_http_is(name, "content-range", 13))
+            dlpi_s3_http_on_range(h, s, n);
+        else if (dlpi_s3_http_is(name, "last-modified", 13))
+            h->modified_sum = dlpi_s3_http_sum(s, n);
         break;
     case 14:
         if (dlpi_s3_http_is(name, "content-length", 14)) return dlpi_s3_http_on_length(h, s, n);
@@ -2921,7 +2941,9 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            h->encoded = h->encoded || dlpi_s3_http_encodes(s, n);
+            dlpi_s3_http_on_encoding(h, s, n);
+        else if (dlpi_s3_http_is(name, "x-amz-version-id", 16))
+            h->version_sum = dlpi_s3_http_sum(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
@@ -2961,7 +2983,7 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
-    h->etag_sum = 0;
+    h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
     h->at = DLPI_S3_AT_STATUS;
 }
@@ -6854,7 +6876,8 @@ struct dlpi_s3_op {
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag */
+    uint64_t etag_sum;   /* of the first answer's ETag, */
+    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -7953,6 +7976,30 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* What tells versions of an object apart where its ETag does not, or must not differ between the
+   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
+   first answer's are kept. */
+static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
+    uint64_t asked =
+        op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
+    if (asked && h->version_sum && h->version_sum != asked) {
+        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        return DLPI_S3_T_OTHER;
+    }
+    if (!op->opened) {
+        op->encoding_sum = h->encoding_sum;
+        op->version_sum = h->version_sum;
+        op->modified_sum = modified;
+    } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
+               op->modified_sum != modified) {
+        dlpi_s3_op_message(op, 0,
+                           "the object's Content-Encoding, version or Last-Modified has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    return DLPI_S3_FINE;
+}
+
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
@@ -7984,6 +8031,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
     code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
@@ -8071,6 +8119,19 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
+/* The query of a request: its own, that of the place that an answer has sent it to, or the version
+   that is asked for. text: as large as a line of a head. */
+static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_out o = {text, size, 0};
+    if (op->foreign && op->to_query) return op->to_query;
+    if (!r->version_id) return r->query;
+    dlpi_s3_out_adds(&o, "versionId=");
+    dlpi_s3_out_escaped(&o, r->version_id);
+    dlpi_s3_out_end(&o);
+    return text;
+}
+
 /* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -8085,7 +8146,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
@@ -9152,6 +9213,11 @@ static int dlpi_s3_check(dlp_s3_request *r) {
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "not with offset and length");
+    if (r->version_id && (r->query || r->method == DLP_S3_PUT))
+        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+    if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
+                          !dlpi_s3_is_printable(r->version_id)))
+        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 

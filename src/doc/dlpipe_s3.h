@@ -121,7 +121,9 @@
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours
+     If-Match of ours; another version id or
+     Content-Encoding; no ETag, and another
+     Last-Modified
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -202,8 +204,8 @@
    * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
    * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
    * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
-     of one object that changes between them are then told apart by their weak ETags, or by the
-     object's size; where neither differs, nobody notices.
+     of one object that changes between them are then told apart by their weak ETags, by version id,
+     size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.

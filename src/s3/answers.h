@@ -154,6 +154,30 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* What tells versions of an object apart where its ETag does not, or must not differ between the
+   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
+   first answer's are kept. */
+static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
+    uint64_t asked =
+        op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
+    if (asked && h->version_sum && h->version_sum != asked) {
+        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        return DLPI_S3_T_OTHER;
+    }
+    if (!op->opened) {
+        op->encoding_sum = h->encoding_sum;
+        op->version_sum = h->version_sum;
+        op->modified_sum = modified;
+    } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
+               op->modified_sum != modified) {
+        dlpi_s3_op_message(op, 0,
+                           "the object's Content-Encoding, version or Last-Modified has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    return DLPI_S3_FINE;
+}
+
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
@@ -185,6 +209,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
     code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
@@ -272,6 +297,19 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
+/* The query of a request: its own, that of the place that an answer has sent it to, or the version
+   that is asked for. text: as large as a line of a head. */
+static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_out o = {text, size, 0};
+    if (op->foreign && op->to_query) return op->to_query;
+    if (!r->version_id) return r->query;
+    dlpi_s3_out_adds(&o, "versionId=");
+    dlpi_s3_out_escaped(&o, r->version_id);
+    dlpi_s3_out_end(&o);
+    return text;
+}
+
 /* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -286,7 +324,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;

@@ -54,6 +54,11 @@ static int dlpi_s3_check(dlp_s3_request *r) {
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "not with offset and length");
+    if (r->version_id && (r->query || r->method == DLP_S3_PUT))
+        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+    if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
+                          !dlpi_s3_is_printable(r->version_id)))
+        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 

@@ -289,7 +289,8 @@ struct dlpi_s3_op {
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag */
+    uint64_t etag_sum;   /* of the first answer's ETag, */
+    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */

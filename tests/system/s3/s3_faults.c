@@ -719,6 +719,101 @@ static void changed__etag_comes_or_goes__never_mixed(void) {
 
 /* Who asks for a version gets that one, whatever the server makes of If-Match. */
 /* An ETag that is too long to be kept is compared all the same. */
+/* The first answer, which is cut, has one line; the later ones another. */
+static void one_then_another(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    const char *const *lines = user;
+    r->etag = lines[2];
+    r->headers = q->nth_of_path == 0 ? lines[0] : lines[1];
+    r->version = q->nth_of_path == 0 ? 1 : 2; /* of the bytes */
+    if (q->nth_of_path > 0) return;
+    r->cut = S3_MOCK_CLOSE;
+    r->cut_at = 1000;
+    r->cut_in_body = 1;
+}
+
+static void changed__encoding_version_or_time__never_mixed(void) {
+    static const char *lines[][3] = {
+        {"Content-Encoding: gzip\r\n", "Content-Encoding: br\r\n", "\"same\""},
+        {"", "Content-Encoding: gzip\r\n", "\"same\""},
+        {"x-amz-version-id: 1\r\n", "x-amz-version-id: 2\r\n", "\"same\""},
+        {"x-amz-version-id: 1\r\n", "", "\"same\""}};
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    mock->script = one_then_another;
+    connect_to(&d);
+    for (int i = 0; i < 4; i++) {
+        char key[8], path[32];
+        snprintf(key, sizeof key, "key%d", i);
+        snprintf(path, sizeof path, "/bucket/%s", key);
+        s3_mock_object(mock, path, 5000);
+        mock->user = lines[i];
+        CHECK(ask(&r, key, 0, 0) == DLP_OK && whole(path, &r, 2, 5000));
+        CHECK(s3_mock_count(mock, path) == 3);
+    }
+    down();
+}
+
+/* Parts of an object without an ETag: the first of one time, the others of another. */
+static void by_part(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    bool first = q->nth_of_path < *(int *)user;
+    r->etag = "";
+    r->version = first ? 1 : 2;
+    r->headers = first ? "Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n"
+                       : "Last-Modified: Wed, 21 Oct 2015 07:28:01 GMT\r\n";
+}
+
+static void changed__time_between_parts__never_mixed(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    int first = 2;
+    up();
+    d = usual();
+    d.part_bytes = 65536;
+    mock->script = by_part;
+    mock->user = &first;
+    s3_mock_object(mock, "/bucket/key", 300000);
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 2, 300000));
+    down();
+}
+
+static void by_version(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    (void)user;
+    r->headers =
+        strstr(q->path, "odd") ? "x-amz-version-id: other\r\n" : "x-amz-version-id: a/b+c\r\n";
+    if (strcmp(q->query, "versionId=a%2Fb%2Bc") != 0) r->s3_code = "InvalidArgument";
+    if (q->nth_of_path > 0) return;
+    r->cut = S3_MOCK_CLOSE;
+    r->cut_at = 100;
+    r->cut_in_body = 1;
+}
+
+static void version__asked_for__with_ranges_and_held_to_it(void) {
+    static char body[1000];
+    dlp_s3_request r = {
+        .bucket = "bucket", .key = "key", .body = body, .capacity = 1000, .version_id = "a/b+c"};
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    mock->script = by_version;
+    s3_mock_object(mock, "/bucket/key", 1000);
+    s3_mock_object(mock, "/bucket/odd", 1000);
+    connect_to(&d);
+    CHECK(dlp_s3_do(io, &r) == DLP_OK && whole("/bucket/key", &r, 0, 1000));
+    CHECK(seen(1).has_range && seen(1).first == 100);
+    r.offset = 500;
+    r.length = 100;
+    CHECK(dlp_s3_do(io, &r) == DLP_OK && whole("/bucket/key", &r, 0, 100));
+    r.key = "odd";
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE && strstr(r.error.message, "version_id"));
+    CHECK(strcmp(r.error.key, "odd") == 0 && s3_mock_count(mock, "/bucket/odd") == 1);
+    r.query = "a=b";
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_ARG);
+    down();
+}
+
 static void changed__long_etag__never_mixed(void) {
     static char etags[2][88];
     dlp_s3_request r;
@@ -1759,6 +1854,9 @@ int main(void) {
     changed__between_attempts__never_mixed();
     changed__etag_comes_or_goes__never_mixed();
     changed__long_etag__never_mixed();
+    changed__encoding_version_or_time__never_mixed();
+    changed__time_between_parts__never_mixed();
+    version__asked_for__with_ranges_and_held_to_it();
     if_match__not_held__refused();
     if_match__now_empty__refused();
     resume__answered_200__goes_on_behind();
