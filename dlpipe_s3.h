@@ -703,13 +703,14 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
    stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
+#define DLP_S3_EMPTY UINT64_MAX /* as a length: the whole object, and it has no bytes */
 
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
     uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
     uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
-                                have, 0: whatever it has */
+                                have, 0: whatever it has, DLP_S3_EMPTY: nothing */
     uint64_t items;   /* of a part: items in it; else not read */
     const char *etag; /* of the object, a strong one with its quotes: another version of the object
                                is an error; NULL or "": any version */
@@ -742,7 +743,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
      key <tab> offset <tab> length <tab> items
      key <tab> offset <tab> length <tab> items <tab> etag
    with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
-   numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
+   numbers in decimal digits, '*' as the offset of a whole object, and '-' as the
+   length of an empty one. Lines that begin with '#' are
    remarks. Anything else is an error that names file and line.
    Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
    after a failure the manifest is as it was - reads the file. */
@@ -10127,6 +10129,9 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
+/* The bytes that an entry's length says; 0: none, or they are not known. */
+static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
+
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
 }
@@ -10277,7 +10282,10 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
-    if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
+        return "DLP_S3_EMPTY is the length of a whole object alone";
+    if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
+        return "past the end of any object";
     if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
         return "an ETag is a strong one, in quotes, of 71 bytes at most";
     return NULL;
@@ -10351,7 +10359,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
     mark = dlpi_src_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
-        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0,
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes ? o.bytes : DLP_S3_EMPTY, 0,
                           dlpi_src_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
@@ -10444,7 +10452,10 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
         return "the offset is no number, nor '*'";
-    if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
+    if (columns > 1 && strcmp(column[2], "-") == 0)
+        e->length = DLP_S3_EMPTY;
+    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+        return "the length is no number, nor '-'";
     if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
@@ -10489,7 +10500,9 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
-    if (e->offset == DLP_S3_WHOLE)
+    if (e->length == DLP_S3_EMPTY)
+        fputs("\t*\t-", f);
+    else if (e->offset == DLP_S3_WHOLE)
         fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
     else if (e->offset > 0 || e->length > 0 || e->items > 0 || e->etag[0])
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
@@ -10549,7 +10562,7 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
         const char *key = dlpi_src_key(m, i);
-        h = dlp_hash(h, m->offset[i], m->length[i], m->items ? m->items[i] : 0);
+        h = dlp_hash(h, m->offset[i], dlpi_src_bytes(m->length[i]), m->items ? m->items[i] : 0);
         h ^= dlpi_src_key_hash(key, strlen(key));
     }
     return h;
@@ -10709,8 +10722,8 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
-    } else if (at->length > 0 && at->length < capacity) {
-        capacity = at->length;
+    } else if (at->length > 0 && dlpi_src_bytes(at->length) < capacity) {
+        capacity = dlpi_src_bytes(at->length);
     }
     r->body = to;
     r->capacity = capacity;
@@ -10720,7 +10733,7 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
-    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != at->length &&
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
@@ -10735,7 +10748,7 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
         q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
         return dlpi_src_fails(q, DLPI_SRC_FAILED);
     }
-    if (q->at.length > 0 && !dlpi_src_fits(s, q, q->at.length)) return false;
+    if (q->at.length > 0 && !dlpi_src_fits(s, q, dlpi_src_bytes(q->at.length))) return false;
     q->got = 0;
     dlpi_src_ask(s, &q->request, &q->at, q->to, s->capacity);
     return true;
@@ -10811,7 +10824,8 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
     switch (q->what) {
     case DLPI_SRC_CHANGED:
         return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                        (unsigned long long)q->got, (unsigned long long)q->at.length);
+                        (unsigned long long)q->got,
+                        (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
         dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
                  fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
@@ -11213,7 +11227,8 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] > s->longest) s->longest = m->length[i];
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
 }
@@ -11242,9 +11257,10 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
         s->first_row[i] = rows;
-        rows += m->length[i] / s->d.row_bytes;
+        rows += bytes / s->d.row_bytes;
     }
     s->first_row[m->n] = rows;
     return NULL;
@@ -11349,10 +11365,11 @@ static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp
 static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
-    if (at->length == 0 || bytes == at->length) return 0;
+    uint64_t said = dlpi_src_bytes(at->length);
+    if (at->length == 0 || bytes == said) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
     return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                    (unsigned long long)bytes, (unsigned long long)at->length);
+                    (unsigned long long)bytes, (unsigned long long)said);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */

@@ -23,13 +23,14 @@
    stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
+#define DLP_S3_EMPTY UINT64_MAX /* as a length: the whole object, and it has no bytes */
 
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
     uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
     uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
-                                have, 0: whatever it has */
+                                have, 0: whatever it has, DLP_S3_EMPTY: nothing */
     uint64_t items;   /* of a part: items in it; else not read */
     const char *etag; /* of the object, a strong one with its quotes: another version of the object
                                is an error; NULL or "": any version */
@@ -62,7 +63,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
      key <tab> offset <tab> length <tab> items
      key <tab> offset <tab> length <tab> items <tab> etag
    with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
-   numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
+   numbers in decimal digits, '*' as the offset of a whole object, and '-' as the
+   length of an empty one. Lines that begin with '#' are
    remarks. Anything else is an error that names file and line.
    Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
    after a failure the manifest is as it was - reads the file. */

@@ -36,6 +36,9 @@ typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
 
+/* The bytes that an entry's length says; 0: none, or they are not known. */
+static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
+
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
 }
@@ -186,7 +189,10 @@ static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
-    if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
+        return "DLP_S3_EMPTY is the length of a whole object alone";
+    if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
+        return "past the end of any object";
     if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
         return "an ETag is a strong one, in quotes, of 71 bytes at most";
     return NULL;
@@ -260,7 +266,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
     mark = dlpi_src_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
-        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0,
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes ? o.bytes : DLP_S3_EMPTY, 0,
                           dlpi_src_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
@@ -353,7 +359,10 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
         return "the offset is no number, nor '*'";
-    if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
+    if (columns > 1 && strcmp(column[2], "-") == 0)
+        e->length = DLP_S3_EMPTY;
+    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+        return "the length is no number, nor '-'";
     if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
@@ -398,7 +407,9 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
-    if (e->offset == DLP_S3_WHOLE)
+    if (e->length == DLP_S3_EMPTY)
+        fputs("\t*\t-", f);
+    else if (e->offset == DLP_S3_WHOLE)
         fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
     else if (e->offset > 0 || e->length > 0 || e->items > 0 || e->etag[0])
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
@@ -458,7 +469,7 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
         const char *key = dlpi_src_key(m, i);
-        h = dlp_hash(h, m->offset[i], m->length[i], m->items ? m->items[i] : 0);
+        h = dlp_hash(h, m->offset[i], dlpi_src_bytes(m->length[i]), m->items ? m->items[i] : 0);
         h ^= dlpi_src_key_hash(key, strlen(key));
     }
     return h;

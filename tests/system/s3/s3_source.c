@@ -41,6 +41,8 @@ static void manifest__lines__parsed_or_named(void) {
         {"a\t1\n", 1, 0},
         {"a\t1\t2\t3\t4\n", 1, 0},
         {"a\t1\t2\t3\t\"4\"\n", 0, 1},
+        {"a\t*\t-\n", 0, 1},
+        {"a\t1\t-\n", 1, 0},
         {"a\t1\t2\t3\tW/\"4\"\n", 1, 0},
         {"a\t1\t2\t3\t\"4\n", 1, 0},
         {"a\t1\t2\t3\t\"4\"\t5\n", 1, 0},
@@ -213,7 +215,7 @@ static void list_script(void *user, const s3_mock_request *q, s3_mock_reply *r) 
 /* Objects, but no directories and prefixes; a page that fails leaves nothing behind. */
 static void manifest__of_a_list__objects_with_their_sizes(void) {
     static const dlp_s3_entry want[3] = {{"a", DLP_S3_WHOLE, 10, 0, "\"1\""},
-                                         {"dir/b", DLP_S3_WHOLE, 0, 0, "\"1\""},
+                                         {"dir/b", DLP_S3_WHOLE, DLP_S3_EMPTY, 0, "\"1\""},
                                          {"z/", DLP_S3_WHOLE, 7, 0, "\"1\""}};
     s3_mock *lists = s3_mock_start();
     dlp_s3 *s3;
@@ -488,6 +490,44 @@ static void sizes__other_than_promised__named(void) {
               DLP_ERR_LENGTH);
         CHECK(strstr(e.message, "s3://photos/six bytes 500-699: ") != NULL);
     }
+}
+
+static int sum_of_bytes(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
+    uint64_t sum = n;
+    (void)user;
+    (void)state;
+    for (uint64_t i = 0; i < n; i++) sum += ((const uint8_t *)bytes)[i];
+    memcpy(item->data[0], &sum, sizeof sum);
+    return 0;
+}
+
+/* One empty object among others: its length is known, so no max_bytes is asked for. */
+static void sizes__an_empty_object__known(void) {
+    static const dlp_field sum = {"sum", DLP_U64, 0, {0}, 0, 0};
+    static const dlp_s3_entry entries[] = {{"six", DLP_S3_WHOLE, 600, 0, NULL},
+                                           {"nothing", DLP_S3_WHOLE, DLP_S3_EMPTY, 0, NULL}};
+    dlp_s3_source_desc sd = {
+        .s3 = client, .bucket = "photos", .fields = &sum, .n_fields = 1, .decode = sum_of_bytes};
+    dlp_s3_manifest *m = NULL;
+    s3_mock_object(mock, "/photos/six", 600);
+    for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC)
+        for (int full = 0; full < 2; full++) {
+            dlp_loader_desc d = {.batch_size = 2, .num_workers = 1, .fetch.fetcher = fetcher};
+            dlp_s3_source *source = NULL;
+            dlp_s3_error err;
+            outcome out;
+            s3_mock_object(mock, "/photos/nothing", full ? 3 : 0);
+            CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+            for (int i = 0; i < 2; i++) CHECK(dlp_s3_manifest_add(m, &entries[i], NULL) == DLP_OK);
+            sd.manifest = m;
+            CHECK(dlp_s3_source_open(&source, &sd, &err) == DLP_OK);
+            world_wire(&d, source);
+            outcome_run(&d, &out);
+            CHECK(out.rc == (full ? DLP_ERR_CALLBACK : DLP_END) && out.n == !full);
+            CHECK(!full || strstr(out.err.message, "has 3 bytes, the manifest says 0"));
+            CHECK(dlp_s3_source_close(source) == DLP_OK);
+            dlp_s3_manifest_close(m);
+        }
 }
 
 /* The object is overwritten by one of the same size: after the list, and between epochs. */
@@ -958,6 +998,7 @@ int main(int argc, char **argv) {
     neighbours__more_than_a_part__in_parts();
     neighbours__one_is_bad__the_others_are_not();
     sizes__other_than_promised__named();
+    sizes__an_empty_object__known();
     versions__other_than_the_manifest__named();
     sizes__known__no_range();
     decode__buffers__sees_all_bytes();
