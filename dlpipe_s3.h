@@ -2138,6 +2138,7 @@ typedef struct dlpi_s3_head {
 
 #define DLPI_S3_EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define DLPI_S3_MAX_PARAMS 64
+#define DLPI_S3_AGENT "User-Agent: dlpipe/" DLPIPE_VERSION "\r\n"
 
 typedef struct dlpi_s3_header {
     const char *name; /* in small letters, which is how it is sent too */
@@ -2536,6 +2537,8 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
         {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
         {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
     size_t n = strlen(bucket);
+    if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
+        return "'.' and '..' are steps of a path, and no buckets";
     if (strncmp(bucket, "arn:", 4) == 0)
         return "an ARN: of an access point its alias is what can be asked for";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
@@ -3455,6 +3458,7 @@ typedef struct dlpi_s3_session {
     int broken; /* 0, or errno to be told again, with why */
     char why[160];
     char host[256];
+    bool demanded; /* the server has asked for a certificate of ours */
 } dlpi_s3_session;
 
 static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
@@ -3541,6 +3545,14 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
+/* The server asks for a certificate of ours. Returns 0: there is none. */
+static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
+    (void)cert;
+    (void)key;
+    ((dlpi_s3_session *)SSL_get_app_data(ssl))->demanded = true;
+    return 0;
+}
+
 static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size_t size) {
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
@@ -3578,6 +3590,7 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     SSL_CTX_set_default_read_buffer_len(own->ctx, DLPI_S3_TLS_READ_AHEAD);
     SSL_CTX_set_session_cache_mode(own->ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(own->ctx, dlpi_s3_ticket_keep);
+    SSL_CTX_set_client_cert_cb(own->ctx, dlpi_s3_tls_demand);
     return own;
 }
 
@@ -3653,10 +3666,17 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     const char *words = e ? ERR_reason_error_string(e) : NULL;
     const char *when = SSL_is_init_finished(s->ssl) ? "" : " in the TLS handshake";
     long verified = SSL_get_verify_result(s->ssl);
+    bool alert =
+        words && ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) >= SSL_AD_REASON_OFFSET;
     if (verified != X509_V_OK && !SSL_is_init_finished(s->ssl)) {
         s->broken = EKEYREJECTED;
         snprintf(s->why, sizeof s->why, "certificate of %.60s is refused: %s", s->host,
                  X509_verify_cert_error_string(verified));
+    } else if (s->demanded && (alert || !SSL_is_init_finished(s->ssl))) {
+        s->broken = EKEYREJECTED;
+        snprintf(s->why, sizeof s->why,
+                 "%.60s wants a certificate of its clients, which is not supported%s%s", s->host,
+                 alert ? ": " : "", alert ? words : "");
     } else if (s->errnum) {
         s->broken = s->errnum;
         snprintf(s->why, sizeof s->why, "%.60s%s: %s", s->host, when, strerror(s->errnum));
@@ -4769,7 +4789,7 @@ typedef struct dlpi_s3_scratch {
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
-    char access[256], secret[256], expires[64], word[128];
+    char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
     dlpi_s3_http http;
@@ -4969,7 +4989,17 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     }
 }
 
-/* Ask, again after a while where that may help: no answer, 429, 5xx. Returns whether it is 200. */
+/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
+   identity does not answer it. */
+static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
+    char code[64] = "";
+    if (a->status == 429 || a->status >= 500) return true;
+    if (a->status != 400) return false;
+    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
+    return strcmp(code, "IDPCommunicationError") == 0;
+}
+
+/* Ask, again after a while where that may help. Returns whether the answer is 200. */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
@@ -4979,7 +5009,7 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && a->status != 429 && a->status < 500) break;
+        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
         if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
         if (stop && DLPI_LOAD_RLX(stop)) break;
     }
@@ -7979,6 +8009,17 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is no
+   object. A server of objects tells an ETag, or an id of the request. */
+static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       "a redirect led to %.100s, which is no server of objects: it tells no "
+                       "ETag and no request id",
+                       op->to.host);
+    return DLPI_S3_T_OTHER;
+}
+
 /* What tells versions of an object apart where its ETag does not, or must not differ between the
    answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
    first answer's are kept. */
@@ -8033,7 +8074,8 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_stored(op, h);
+    code = dlpi_s3_head_stranger(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_stored(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
@@ -8152,7 +8194,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
-    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
+    h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -8386,14 +8428,24 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_done(io, range);
 }
 
+/* True if a 400 may mean the range: it names no other cause. */
+static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
+    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
+                                        "BadRequest",   "NotImplemented", NULL};
+    char code[64] = "";
+    if (connection->http.status != 400) return false;
+    dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
+    return !code[0] || dlpi_s3_one_of(code, codes);
+}
+
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
    whether that is so. */
 static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
-        op->r->length || range->n_connections > 1)
+    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
+        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
     dlpi_s3_range_part(io, range, connection);

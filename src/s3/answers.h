@@ -154,6 +154,17 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is no
+   object. A server of objects tells an ETag, or an id of the request. */
+static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       "a redirect led to %.100s, which is no server of objects: it tells no "
+                       "ETag and no request id",
+                       op->to.host);
+    return DLPI_S3_T_OTHER;
+}
+
 /* What tells versions of an object apart where its ETag does not, or must not differ between the
    answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
    first answer's are kept. */
@@ -208,7 +219,8 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_stored(op, h);
+    code = dlpi_s3_head_stranger(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_stored(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
@@ -327,7 +339,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
-    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
+    h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -561,14 +573,24 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_done(io, range);
 }
 
+/* True if a 400 may mean the range: it names no other cause. */
+static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
+    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
+                                        "BadRequest",   "NotImplemented", NULL};
+    char code[64] = "";
+    if (connection->http.status != 400) return false;
+    dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
+    return !code[0] || dlpi_s3_one_of(code, codes);
+}
+
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
    whether that is so. */
 static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
-        op->r->length || range->n_connections > 1)
+    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
+        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
     dlpi_s3_range_part(io, range, connection);

@@ -45,6 +45,7 @@ typedef struct dlpi_s3_head {
 
 #define DLPI_S3_EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define DLPI_S3_MAX_PARAMS 64
+#define DLPI_S3_AGENT "User-Agent: dlpipe/" DLPIPE_VERSION "\r\n"
 
 typedef struct dlpi_s3_header {
     const char *name; /* in small letters, which is how it is sent too */
@@ -443,6 +444,8 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
         {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
         {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
     size_t n = strlen(bucket);
+    if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
+        return "'.' and '..' are steps of a path, and no buckets";
     if (strncmp(bucket, "arn:", 4) == 0)
         return "an ARN: of an access point its alias is what can be asked for";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;

@@ -1131,6 +1131,59 @@ static void redirects__long_ones__followed_with_their_query(void) {
 }
 
 /* Servers that say much of an object may still be read. */
+/* The page of a network that wants a login: somewhere else, without anything of an object. */
+static void redirects__to_a_page__no_object(void) {
+    s3_mock *portal = s3_mock_start();
+    char where[200];
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    portal->request_id = "";
+    s3_mock_on(portal, NULL, -1, (s3_mock_reply){.body = "<html>log in</html>"});
+    snprintf(where, sizeof where, "Location: http://127.0.0.1:%d/login\r\n", portal->port);
+    s3_mock_on(mock, NULL, -1, (s3_mock_reply){.status = 302, .headers = where, .body = ""});
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE);
+    CHECK(strstr(r.error.message, "no server of objects") != NULL);
+    CHECK(s3_mock_count(portal, NULL) == 1);
+    gone();
+    s3_mock_stop(mock);
+    s3_mock_stop(portal);
+}
+
+/* An object of unknown size is asked for in parts, which this server does not like. */
+static void no_ranges(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    if (q->has_range) r->s3_code = user;
+}
+
+static void unknown_size__400_to_the_range__asked_whole(void) {
+    static char codes[][32] = {"InvalidRequest", "InvalidArgument", "ExpiredToken"};
+    char agent[64];
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    d.part_bytes = 65536;
+    mock->script = no_ranges;
+    s3_mock_object(mock, "/bucket/key", 300000);
+    connect_to(&d);
+    for (int i = 0; i < 3; i++) {
+        mock->user = codes[i];
+        CHECK(ask(&r, "key", 0, 0) == (i < 2 ? DLP_OK : DLP_ERR_REMOTE));
+        CHECK(i == 2 || whole("/bucket/key", &r, 0, 300000));
+    }
+    CHECK(s3_mock_count(mock, NULL) == 5);
+    for (int i = 0; i < 5; i++) {
+        s3_mock_request q = seen(i);
+        CHECK(s3_mock_header(&q, "User-Agent", agent, sizeof agent));
+        CHECK(strncmp(agent, "dlpipe/", 7) == 0);
+    }
+    r = (dlp_s3_request){.bucket = "..", .key = "key", .body = room, .capacity = 10};
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_ARG && strstr(r.error.message, "bucket"));
+    down();
+}
+
 static void head__many_lines__read(void) {
     static char lines[500 * 40];
     dlp_s3_request r;
@@ -1865,6 +1918,8 @@ int main(void) {
     region__wrong__asked_in_the_right_one_from_then_on();
     redirects__followed__but_not_for_ever();
     redirects__long_ones__followed_with_their_query();
+    redirects__to_a_page__no_object();
+    unknown_size__400_to_the_range__asked_whole();
     head__many_lines__read();
     token__expired__fetched_again_once_for_all();
     parts__refused_together__counted_once();
