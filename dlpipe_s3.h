@@ -525,6 +525,8 @@ typedef struct dlp_s3_desc {
     void *log_user;
     int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
                                     request_timeout_ms if it is set, else 120,000 */
+    int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
+                                    environment: AWS_REQUEST_PAYER, "requester" */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -2123,6 +2125,7 @@ typedef struct dlpi_s3_head {
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
+    bool requester_pays;
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -2388,6 +2391,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
         dlpi_s3_head_header(p, "range", h->range);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
+        dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
         dlpi_s3_head_header(p, "x-amz-security-token", h->who->token[0] ? h->who->token : NULL);
     }
     for (size_t i = 0; i < p->n_headers; i++) {
@@ -2417,6 +2421,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
         dlpi_s3_out_adds(o, mark);
@@ -2456,6 +2461,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);
+        if (h->requester_pays) dlpi_s3_out_header(o, "x-amz-request-payer", "requester");
         if (h->who->token[0]) dlpi_s3_out_header(o, "x-amz-security-token", h->who->token);
         dlpi_s3_out_adds(o, "Authorization: AWS4-HMAC-SHA256 Credential=");
         dlpi_s3_out_adds(o, p->credential);
@@ -7819,6 +7825,14 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
+/* Say beside a 403 that tells nothing more what it may be. */
+static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
+    const dlp_s3_error *e = &op->r->error;
+    if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
+    if (e->s3_code[0] && strcmp(e->s3_code, "AccessDenied") != 0) return;
+    dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
+}
+
 /* A whole answer that tells an error. */
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -7828,6 +7842,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
     dlpi_s3_error_read(op, connection, region, sizeof region);
+    dlpi_s3_error_hint(io, op);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
@@ -8200,6 +8215,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.body_bytes = h.has_body ? r->capacity : 0;
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
+    h.requester_pays = io->desc->requester_pays != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -9613,10 +9629,27 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
+/* Whether requests say that who asks pays: by the desc, or by the environment. */
+static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
+    const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
+    if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
+        if (strcasecmp(payer, "requester") != 0)
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+        s3->desc.requester_pays = 1;
+    }
+    if (s3->desc.requester_pays && s3->desc.anonymous)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+    return DLP_OK;
+}
+
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;

@@ -1544,6 +1544,50 @@ static void bounds__requests_and_bytes__full(void) {
     down();
 }
 
+/* ---- requester pays ---- */
+
+/* A bucket of which who asks pays: to others it is closed. */
+static void wants_payer(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    char payer[32], signers[400];
+    s3_mock_header(q, "x-amz-request-payer", payer, sizeof payer);
+    s3_mock_header(q, "Authorization", signers, sizeof signers);
+    if (strcmp(payer, "requester") == 0 && strstr(signers, ";x-amz-request-payer;")) return;
+    if (strstr(q->query, "x-amz-request-payer=requester") && strstr(q->query, "X-Amz-Signature="))
+        return;
+    r->status = 403;
+    r->s3_code = user;
+    if (!user) r->body = "";
+}
+
+static void requester_pays__by_field_or_environment__signed(void) {
+    static char denied[] = "AccessDenied";
+    dlp_s3_request r;
+    dlp_s3_error err;
+    dlp_s3_desc d;
+    up();
+    mock->script = wants_payer;
+    mock->user = denied;
+    s3_mock_object(mock, "/bucket/key", 100);
+    for (int how = 0; how < 5; how++) { /* not at all, bare; field, presigned, environment */
+        d = usual();
+        d.requester_pays = how == 2 || how == 3;
+        d.presign = how == 3;
+        mock->user = how == 1 ? NULL : denied;
+        if (how == 4) setenv("AWS_REQUEST_PAYER", "requester", 1);
+        connect_to(&d);
+        CHECK(ask(&r, "key", 0, 0) == (how < 2 ? DLP_ERR_REMOTE : DLP_OK));
+        CHECK((strstr(r.error.message, "requester_pays") != NULL) == (how < 2));
+        gone();
+    }
+    setenv("AWS_REQUEST_PAYER", "me", 1);
+    d = usual();
+    CHECK(dlp_s3_open(&s3, &d, &err) == DLP_ERR_ARG && strstr(err.message, "AWS_REQUEST_PAYER"));
+    unsetenv("AWS_REQUEST_PAYER");
+    d = (dlp_s3_desc){.endpoint = mock->url, .anonymous = 1, .requester_pays = 1};
+    CHECK(dlp_s3_open(&s3, &d, &err) == DLP_ERR_ARG && strstr(err.message, "requester_pays"));
+    s3_mock_stop(mock);
+}
+
 /* ---- throttling, hedges ---- */
 
 static void throttle_for_a_while(void *user, const s3_mock_request *q, s3_mock_reply *r) {
@@ -1886,6 +1930,7 @@ int main(void) {
     setenv("AWS_CONFIG_FILE", "/nonexistent", 1);
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
     unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_REQUEST_PAYER");
     retry_after__begun();
     test_tries(timeout__connect__tried_again_and_told);
     test_tries(timeout__first_byte__sent_again);
@@ -1929,6 +1974,7 @@ int main(void) {
     length__more_than_room__told();
     parts__one_fails__the_rest_stands();
     bounds__requests_and_bytes__full();
+    requester_pays__by_field_or_environment__signed();
     throttled__slow_down__fewer_in_flight();
     test_tries(hedge__slow_first_byte__answered_by_the_second);
     hedge__caller_was_away__not_for_what_came();
