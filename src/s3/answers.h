@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_faults, system/s3/s3_hostile */
 #include "s3/classify.h"
 /* ---- heads of answers ---- */
 

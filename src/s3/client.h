@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine, system/s3/s3_servers */
 #include "s3/engine.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME */

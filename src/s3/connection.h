@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine, system/s3/s3_transport */
 #include "s3/records.h"
 /* ---- connections ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine */
 #include "s3/turn.h"
 /* ---- requests, taken in ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_transport, system/s3/s3_credentials */
 #include "s3/transport.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS

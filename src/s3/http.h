@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_http, fuzz/fuzz_s3 */
 #include "s3/base.h"
 #include "s3/text.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_patience, system/s3/s3_outage */
 #include "api/atomics.h"
 #include "s3/base.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine */
 #include "api/s3_requests.h"
 #include "s3/http.h"
 #include "s3/secrets.h"

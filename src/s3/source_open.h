@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_source */
 #include "source/files.h"
 #include "s3/manifest.h"
 #include "s3/source.h"

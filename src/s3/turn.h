@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine, system/s3/s3_faults */
 #include "s3/credential_cache.h"
 #include "s3/answers.h"
 /* ---- what is to be done next ---- */
