@@ -234,6 +234,52 @@ static void throttled__over__soon_as_many_as_before(void) {
     s3_mock_stop(mock);
 }
 
+/* ---- the first answer wakes all ---- */
+
+enum { IOS = 4 };
+
+/* The server refuses for 1.5 s, and each retry waits for 2.5 to 5 s: of an io of many requests, and
+   of others with one each. */
+static void away__first_answer__wakes_all(void) {
+    static char body[IN_FLIGHT + IOS][BYTES];
+    static dlp_s3_request r[IN_FLIGHT + IOS];
+    dlp_s3_request *done[IN_FLIGHT];
+    dlp_s3_io *io[IOS] = {NULL};
+    dlp_s3_desc d;
+    uint64_t until, first = 0, last = 0;
+    int over = 0, all = IN_FLIGHT + IOS - 1;
+    mock = s3_mock_start();
+    mock->default_bytes = BYTES;
+    d = (dlp_s3_desc){
+        .endpoint = mock->url, .access_key = "a", .secret_key = "secret", .retry_tokens = 1};
+    CHECK(dlp_s3_open(&s3, &d, NULL) == DLP_OK);
+    s3_mock_away(mock, S3_MOCK_REFUSE);
+    until = dlpi_s3_now_ns() + 1500 * MS;
+    for (int i = 0; i < IOS; i++) CHECK(dlp_s3_io_open(&io[i], s3, NULL) == DLP_OK);
+    for (int i = 0; i < all; i++) {
+        r[i] = (dlp_s3_request){.bucket = "b", .key = "key", .body = body[i], .capacity = BYTES};
+        CHECK(dlp_s3_submit(io[i < IN_FLIGHT ? 0 : i - IN_FLIGHT + 1], &r[i]) == DLP_OK);
+    }
+    while (over < all) {
+        if (until && dlpi_s3_now_ns() > until) {
+            s3_mock_away(mock, S3_MOCK_KEEP);
+            until = 0;
+        }
+        for (int i = 0; i < IOS; i++) {
+            int n = dlp_s3_reap(io[i], done, IN_FLIGHT, 2);
+            over += n;
+            if (n > 0) last = dlpi_s3_now_ns();
+            if (n > 0 && !first) first = last;
+        }
+    }
+    for (int i = 0; i < all; i++) CHECK(r[i].code == DLP_OK);
+    printf("the last of %d answers comes %d ms after the first\n", all, (int)((last - first) / MS));
+    CHECK_SOON(last - first < 1000 * MS);
+    for (int i = 0; i < IOS; i++) dlp_s3_io_close(io[i]);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    s3_mock_stop(mock);
+}
+
 int main(void) {
     struct rlimit files;
     setbuf(stdout, NULL);
@@ -243,6 +289,7 @@ int main(void) {
         setrlimit(RLIMIT_NOFILE, &files);
     }
     for (int kind = 0; kind < KINDS; kind++) outage(kind);
+    test_tries(away__first_answer__wakes_all);
     if (scale > 1) scale = 5;
     test_tries(throttled__over__soon_as_many_as_before);
     return test_end("s3_outage");
