@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/shm/shm_subscriber, system/shm/shm_behind, model/model_subscribers */
 #include "api/shm_subscriber.h"
-#include "core/deliver.h"
+#include "deliver/deliver.h"
 #include "shm/monitor.h"
 #include "shm/behind.h"
 #include "shm/platform.h"

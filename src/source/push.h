@@ -1,7 +1,8 @@
 #pragma once
+/* tests: system/source/push, system/source/push_plan, system/shm/shm_push, model/model_links */
 #include "api/push.h"
-#include "core/fields.h"
-#include "core/workers.h"
+#include "cells/fields.h"
+#include "work/workers.h"
 #include "queue/credit.h"
 #include "queue/mpsc.h"
 #include "source/mapped.h"

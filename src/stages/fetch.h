@@ -1,5 +1,6 @@
 #pragma once
-#include "core/in_flight.h"
+/* tests: system/core/fetchers, system/core/pipe_badinput */
+#include "flight/in_flight.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
