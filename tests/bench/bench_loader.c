@@ -662,8 +662,8 @@ static void bench_first(void) {
 
 /* ---- payloads -------------------------------------------------------------------------------- */
 
-/* Processor time of this process and of all below it, but for torch's. idle: and but for the calling
-   thread's, which only sleeps, and looks at all this. */
+/* Processor time of this process and of all below it, but for torch's. idle: and but for the
+   calling thread's, which only sleeps, and looks at all this. */
 static double own_tree_seconds(bool idle) {
     return bench_tree_seconds(getpid(), torch.pid) - (idle ? (double)thread_cpu_ns() * 1e-9 : 0);
 }

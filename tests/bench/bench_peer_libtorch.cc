@@ -2,9 +2,9 @@
    batch out of memory, RandomSampler, threads. Answers the commands that bench_peers.py tells.
 
    bench_peer_libtorch prefetch | product
-   What max_jobs is, the number of batches that are asked for at once: prefetch, as many as the other
-   loaders have ahead in all; or the product of prefetch and workers, as many as a loader that has
-   prefetch batches for each worker. */
+   What max_jobs is, the number of batches that are asked for at once: prefetch, as many as the
+   other loaders have ahead in all; or the product of prefetch and workers, as many as a loader that
+   has prefetch batches for each worker. */
 #include <torch/data.h>
 #include <torch/types.h>
 #include <torch/utils.h>

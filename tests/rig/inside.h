@@ -46,7 +46,7 @@ INSIDE uint64_t inside_replacement(uint64_t seed, uint64_t epoch, uint64_t posit
 INSIDE void inside_cpus_own(dlp_ranks *to, const int32_t *cpus, uint64_t n, uint64_t of_node);
 INSIDE int inside_forked(dlp_pipe *p);  /* this process is a fork of the pipe's */
 INSIDE void inside_exported_lock(void); /* lock what guards lent tensors */
-/* The CPUs that producers and readers of a push believe in; how long each waits before it yields. */
+/* The CPUs that producers and readers of a push believe in; how long each waits. */
 INSIDE void inside_wait_cpus(uint32_t cpus);
 INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields);
 INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);

@@ -13,7 +13,8 @@ own=$(grep -l '^#define DLPIPE_IMPLEMENTATION' tests/unit/*/*.c tests/system/*/*
 
 # Do the lines before the header define a macro, or include a hook?
 is_another() { # FILE
-    sed '/^#include ".*dlpipe/,$d' "$1" | grep -v '^#define \(_GNU_SOURCE\|DLPIPE_IMPLEMENTATION\)' |
+    sed '/^#include ".*dlpipe/,$d' "$1" |
+        grep -v '^#define \(_GNU_SOURCE\|DLPIPE_IMPLEMENTATION\)' |
         grep -q '^ *# *define\|_hook\.h"'
 }
 
