@@ -2420,7 +2420,9 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
+   loaders go ahead until all buffers are full, those of the CPU and those of the device:
+   prefetch_factor is cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
    them. Batches are views everywhere else.
 
@@ -9495,10 +9497,11 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+/* The cell that slot s writes its batch in: that of its own number; one of n_cells in turn, which
+   batch b has once batch b - n_cells has left cell_end; or the one where the bytes of the batch
+   stay, which the lender says. Behind all of those that stay lies one that nobody writes: a batch
+   that is left out is there for as long as it is held, while one of the next epoch may write into
+   its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -9510,6 +9513,8 @@ static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
 }
 /* Does a batch lie in the cell of its slot's own number? */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+/* Have batches their cells in turn, each until it has left cell_end? */
+static inline bool dlpi_cells_in_turn(const dlp_pipe *p) { return p->cells == DLPI_CELLS_TURN; }
 /* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
 static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
@@ -9535,7 +9540,26 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    if (dlpi_cells_in_turn(p)) return (uint32_t)(b % p->n_cells);
+    return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
+}
+
+/* ---- cells in turn: more batches may be under way than there are cells ----
+   Batches leave cell_end in order, so the oldest one under way always has its cell, and nothing
+   stands still. Whoever lets a batch leave cell_end wakes a worker for the next one of its cell. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_cells_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
 }
 
 /* What a collate reads lies in cells of its own. */
@@ -12709,6 +12733,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
+    if (w->claim_end != 0 && w->low == w->claim_end) return true; /* its cells are all taken */
     if (tail - delivered < p->prefetch) return false;
     return w->low == tail;
 }
@@ -15180,7 +15205,8 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
-    dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b);              /* Y1 -> Y1 */
+    if (dlpi_cells_in_turn(p)) dlpi_wake_stage(p, p->work[0], b + p->n_cells); /* its cell */
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -20606,8 +20632,10 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_at_fn rows_at;
     bool in_place; /* views are of what rows_at says */
     void *user;
-    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
+    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
     uint32_t view_rows; /* rows of this rank's full batch */
@@ -21181,6 +21209,29 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
+/* ---- loaders, where more chunks are under way than there are CPU buffers ---- */
+
+static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
+    dlpi_cells_bound(w);
+    return dlpi_rows_find(w, t);
+}
+
+static bool dlpi_loads_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_loads_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
+    if (p->fetch->ops == &c->loads) return;
+    c->loads = *p->fetch->ops;
+    c->loads.find = dlpi_loads_find;
+    c->loads.step = dlpi_loads_step;
+    p->fetch->ops = &c->loads;
+}
+
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
@@ -21197,7 +21248,8 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
-        p->n_cells = p->prefetch;
+        p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
+        if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
@@ -21336,6 +21388,15 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
+/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
+    uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
+    if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
+    c->loadable += c->cpu_loading - room;
+    if (c->loadable > c->per_epoch) c->loadable = c->per_epoch;
+    c->cpu_loading = room;
+}
+
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
@@ -21359,6 +21420,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
+    dlpi_chunks_wait(&x, c);
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
@@ -29126,6 +29188,23 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
+/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
+   those buffers, and its own that the consumer does not hold. */
+static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
+    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
+    if (d->device == NULL) {
+        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
+        return;
+    }
+    if (cpu == 0) cpu = 2;
+    if (there <= held) there = held + 1;
+    p->d.prefetch_factor = (int32_t)cpu;
+    if (preload != DLP_PRELOAD_NONE) return;
+    to->cpu_buffers = (uint32_t)cpu;
+    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
+}
+
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -29147,7 +29226,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
     uint64_t room = 0;
     int rc;
@@ -29160,8 +29238,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
-    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
-    if (d->device == NULL) p->d.prefetch_factor -= held;
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetch);
@@ -29170,6 +29246,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     views = dlp_pipe_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
     dlpi_chunks_keep(p->stages[views].self, d, preload);
+    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */

@@ -3,10 +3,11 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+/* The cell that slot s writes its batch in: that of its own number; one of n_cells in turn, which
+   batch b has once batch b - n_cells has left cell_end; or the one where the bytes of the batch
+   stay, which the lender says. Behind all of those that stay lies one that nobody writes: a batch
+   that is left out is there for as long as it is held, while one of the next epoch may write into
+   its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -18,6 +19,8 @@ static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
 }
 /* Does a batch lie in the cell of its slot's own number? */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+/* Have batches their cells in turn, each until it has left cell_end? */
+static inline bool dlpi_cells_in_turn(const dlp_pipe *p) { return p->cells == DLPI_CELLS_TURN; }
 /* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
 static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
@@ -43,7 +46,26 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    if (dlpi_cells_in_turn(p)) return (uint32_t)(b % p->n_cells);
+    return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
+}
+
+/* ---- cells in turn: more batches may be under way than there are cells ----
+   Batches leave cell_end in order, so the oldest one under way always has its cell, and nothing
+   stands still. Whoever lets a batch leave cell_end wakes a worker for the next one of its cell. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_cells_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
 }
 
 /* What a collate reads lies in cells of its own. */

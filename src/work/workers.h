@@ -106,6 +106,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
+    if (w->claim_end != 0 && w->low == w->claim_end) return true; /* its cells are all taken */
     if (tail - delivered < p->prefetch) return false;
     return w->low == tail;
 }
