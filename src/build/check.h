@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_badinput, system/inputs/neighbours */
 #include "cells/fields.h"
 #include "work/tune.h"
 #include "work/workers.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/build/pipe_plan, system/shm/monitor */
 #include "queue/spsc.h"
 #include "observe/links.h"
 #include "build/check.h"

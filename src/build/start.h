@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_fault, system/core/pipe_deadline */
 #include "fail/check.h"
 #include "deliver/deliver.h"
 #include "build/limits.h"

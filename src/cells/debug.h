@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/overrun */
 #include "cells/cells.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: model/model_slots, system/core/pipe_close, system/core/pipe_wake */
 #include "slot/feed.h"
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------

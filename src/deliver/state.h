@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_resume */
 #include "slot/feed.h"
 #include "slot/window.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/dlpack, system/device/dlpack_numpy */
 #include "api/dlpack.h"
 #include "build/close.h"
 #include "device/devices.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_badinput */
 #include "fail/fail.h"
 /* ---- what a desc may say ---- */
 

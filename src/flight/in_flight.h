@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/fetchers, system/shm/shm_fetchers */
 #include "queue/spsc.h"
 #include "work/recover.h"
 #include "work/workers.h"

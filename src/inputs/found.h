@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random, system/shm/shm_runs */
 #include "api/found.h"
 #include "inputs/lists.h"
 #include "order/found_weights.h"

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/expand, system/stages/pack */
 #include "api/expand.h"
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/stages/expand, system/stages/pack */
 #include "inputs/agree.h"
 /* What sources of items that nobody has counted have in common beside their batches. */
 

@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/open/rows_at, system/stages/chunk_seams */
 #include "stages/split.h"
 /* ---- loading ---- */
 

@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/open/rows_at */
 #include "stages/transfer.h"
 #include "stages/split.h"
 #include "open/open.h"

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/expand */
 #include "api/expand.h"
 #include "stages/expand.h"
 #include "build/check.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/any_thread */
 #include "build/check.h"
 #include "open/beside.h"
 #include "deliver/whole.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/inputs/neighbours, system/core/differential */
 #include "api/kinds.h"
 #include "api/pipe.h"
 #include "api/predict.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/predict */
 #include "api/predict.h"
 #include "row/timing.h"
 #include "report/words.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_ragged, model/crash_steps */
 #include "row/attempt.h"
 #include "cells/debug.h"
 #include "slot/open_end.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pipe_stats, unit/core/awake */
 #include "slot/claim.h"
 #include "base/cpus.h"
 /* ---- clocks, histograms and traces of workers ---- */

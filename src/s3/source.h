@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "wait/waiters.h"
 #include "api/s3_source.h"
 #include "s3/records.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_subscriber, system/shm/shm_behind, model/model_subscribers */
 #include "api/shm_subscriber.h"
 #include "deliver/deliver.h"
 #include "shm/monitor.h"

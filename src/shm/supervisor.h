@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_deaths, system/shm/shm_chaos */
 #include "fail/check.h"
 #include "work/workers.h"
 #include "work/recover.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: model/model_slots, system/core/pipe_basic, system/core/pipe_epochs */
 #include "slot/item.h"
 #include "cells/debug.h"
 #include "fail/cancel.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/streams, system/shm/shm_streams */
 #include "fail/cancel.h"
 #include "fail/check.h"
 /* ---------------------------------------------------------------------------------------------

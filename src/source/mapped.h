@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/tokens, system/source/arrays */
 #include "api/dataset.h"
 #include "api/stages.h"
 #include "fail/fail.h"

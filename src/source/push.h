@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/push, system/source/push_plan, system/shm/shm_push, model/model_links */
 #include "api/push.h"
 #include "cells/fields.h"
 #include "work/workers.h"

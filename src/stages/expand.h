@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/expand, system/inputs/inputs_random */
 #include "api/expand.h"
 #include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------

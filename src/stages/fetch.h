@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/fetchers, system/core/pipe_badinput */
 #include "flight/in_flight.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */

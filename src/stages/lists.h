@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_epochs, system/core/pipe_resume, system/core/streams */
 #include "inputs/epoch.h"
 #include "slot/feed.h"
 #include "deliver/state.h"

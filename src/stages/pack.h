@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack */
 #include "inputs/pack_cut.h"
 #include "inputs/pack_fit.h"
 /* ---- the desc ---- */

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/shm/shm_parts, model/model_parts */
 #include "api/parts.h"
 #include "order/parts.h"
 #include "inputs/cells.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_epochs, unit/order/samplers */
 #include "fail/check.h"
 #include "inputs/epoch.h"
 #include "slot/feed.h"

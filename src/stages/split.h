@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/stages/chunk_seams, system/shm/shm_chunks */
 #include "api/chunks.h"
 #include "order/chunks.h"
 #include "queue/spsc.h"
@@ -608,10 +609,26 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* ---- loaders, where more chunks are under way than there are CPU buffers ---- */
+/* ---- loaders, where more chunks are under way than there are CPU buffers ----
+   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
+   still. The transfer stage wakes a loader when a batch is on the device. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_loads_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
+}
 
 static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
-    dlpi_cells_bound(w);
+    dlpi_loads_bound(w);
     return dlpi_rows_find(w, t);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/device_cuda, system/device/device_opencl */
 #include "fail/check.h"
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
@@ -54,8 +55,9 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
-    dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b);              /* Y1 -> Y1 */
-    if (dlpi_cells_in_turn(p)) dlpi_wake_stage(p, p->work[0], b + p->n_cells); /* its cell */
+    dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    /* loaders wait for its cell */
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
     dlpi_wake_consumer(p->ctl, b);
 }
 

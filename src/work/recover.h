@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_steps, system/shm/shm_chaos, model/crash_steps */
 #include "work/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD: KILLED BETWEEN CLAIM AND COMPLETION

@@ -870,7 +870,9 @@ static void lookahead__consumer_holds_a_batch__all_buffers_fill(void) {
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 0, 0));
         for (int try = 0; try < 10000; try++) {
             dlp_pipe_stats(p, &s);
-            if (s.chunks.cpu_filled == (uint64_t)cpu) break;
+            if (s.chunks.cpu_filled == (uint64_t)cpu &&
+                s.chunks.device_filled == (uint64_t)device - 1)
+                break;
             sleep_us(1000);
         }
         sleep_us(2000); /* a loader that went on would have begun by now */
