@@ -2428,7 +2428,9 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
+   loaders go ahead until all CPU buffers and all device buffers are full: prefetch_factor is
+   cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
    them. Batches are views everywhere else.
 
@@ -8307,9 +8309,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
-    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
+    uint32_t seek_no, window; /* seeks followed, modulo 2^16; batches under way at once, at most */
+    uint64_t epoch_asked;     /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
@@ -8405,9 +8406,6 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
-/* What the consumer holds. The batch itself is the consumer's, who may write over it. */
-enum { DLPI_OUT_HELD = 1, DLPI_OUT_LAST = 2 /* it is the last of its epoch */ };
-
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -8498,7 +8496,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] DLPI_OUT_*; 0: not held */
+    uint8_t *held;                 /* [n_out] 1: held; 2: held, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -9574,10 +9572,10 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of batch
+   b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind the
+   cells that stay lies one that nobody writes. A batch that is left out is there for as long as it
+   is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -9594,16 +9592,16 @@ static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
 }
 
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage after which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
+/* Item cells for batch b in slot s. A cell is free again when its batch has left the stage after
+   which nobody needs its items. There are as many cells as batches may be between here and next, so
+   one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+        /* Y1 <- Y1 */
+        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
     }
     use[i].b = b;
     use[i].slot = s;
@@ -9614,7 +9612,8 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    if (p->cells == DLPI_CELLS_TURN) return (uint32_t)(b % p->n_cells);
+    return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* What a collate reads lies in cells of its own. */
@@ -12349,8 +12348,8 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
-    if (tail - delivered < p->prefetch) return false;
-    return w->low == tail;
+    bool cells = w->claim_end != 0 && w->low == w->claim_end; /* they are all taken */
+    return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
 /* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
@@ -13339,7 +13338,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_ctl *ctl = p->ctl;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    p->held[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->held[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_held++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
@@ -13694,7 +13693,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, (p->held[v] & DLPI_OUT_LAST) != 0, to);
+    dlpi_state_after(p, v, p->held[v] == 2, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -18778,6 +18777,8 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    /* loaders wait for its cell */
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -20630,8 +20631,10 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_at_fn rows_at;
     bool in_place; /* views are of what rows_at says */
     void *user;
-    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
+    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
     uint32_t view_rows; /* rows of this rank's full batch */
@@ -21205,6 +21208,45 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
+/* ---- loaders, where more chunks are under way than there are CPU buffers ----
+   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
+   still. The transfer stage wakes a loader when a batch is on the device. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_loads_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
+}
+
+static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
+    dlpi_loads_bound(w);
+    return dlpi_rows_find(w, t);
+}
+
+static bool dlpi_loads_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_loads_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
+    if (p->fetch->ops == &c->loads) return;
+    c->loads = *p->fetch->ops;
+    c->loads.find = dlpi_loads_find;
+    c->loads.step = dlpi_loads_step;
+    p->fetch->ops = &c->loads;
+}
+
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
@@ -21221,7 +21263,8 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
-        p->n_cells = p->prefetch;
+        p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
+        if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
@@ -21360,6 +21403,15 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
+/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
+    uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
+    if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
+    c->loadable += c->cpu_loading - room;
+    if (c->loadable > c->per_epoch) c->loadable = c->per_epoch;
+    c->cpu_loading = room;
+}
+
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
@@ -21383,6 +21435,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
+    dlpi_chunks_wait(&x, c);
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
@@ -30112,9 +30165,9 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
-        char line[256];
+        char line[256] = ""; /* its end may be missing */
         if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
-            dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
     }
 }
 
@@ -31594,6 +31647,23 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
+/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
+   those buffers, and its own that the consumer does not hold. */
+static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
+    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
+    if (d->device == NULL) {
+        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
+        return;
+    }
+    if (cpu == 0) cpu = 2;
+    if (there <= held) there = held + 1;
+    p->d.prefetch_factor = (int32_t)cpu;
+    if (preload != DLP_PRELOAD_NONE) return;
+    to->cpu_buffers = (uint32_t)cpu;
+    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
+}
+
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -31615,7 +31685,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
     uint64_t room = 0;
     int rc;
@@ -31628,8 +31697,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
-    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
-    if (d->device == NULL) p->d.prefetch_factor -= held;
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetch);
@@ -31638,6 +31705,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     views = dlp_pipe_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
     dlpi_chunks_keep(p->stages[views].self, d, preload);
+    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
