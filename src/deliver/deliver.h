@@ -384,10 +384,9 @@ __attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
         if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
         st->skip_told = true;
         dlpi_warn(p,
-                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
-                  st->name, k.index,
-                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
     }
 }
 

@@ -84,6 +84,9 @@ struct dlp_call {
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
+    double used_share, waited_share; /* of an inline worker's time, in its last sample */
+    uint64_t sleeps;                 /* at the sample's begin */
+    bool sampling;
 } dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */

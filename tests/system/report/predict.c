@@ -265,6 +265,33 @@ static void predict__others_have_the_cores__no_gain(void) {
     CHECK(strstr(words_of(&s), "raise num_workers; 3 should give about 3000") != NULL);
 }
 
+/* An inline stage of which the consumer's time is known: what waits is told numbers of workers, what
+   computes as many as there are cores, and what others keep from a core is told so. */
+static void predict__inline__waits_computes_or_is_kept_from_a_core(void) {
+    static const char numbers[] =
+        "set num_workers; 1 should give about 1000 items/s, 2 about 2000, 4 "
+        "about ";
+    static const struct {
+        double cpu, core_wait;
+        const char *words, *then;
+    } cases[] = {{0.02, 0, numbers, ", 64 about "},
+                 {0.02, 0.5, numbers, ", 64 about "},
+                 {1, 0, numbers, "; then the limit is the cores"},
+                 {0.8, 0.1, numbers, ", 8 about "},
+                 {0.3, 0.7, "a worker would give nothing: ", "the cores are the limit already"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlp_stats s = stats_of(32, 1e6, cases[i].cpu, 0, 0);
+        const char *at;
+        s.cpus = 4;
+        s.prefetch_factor = 1;
+        s.stages[1].core_wait_ns = (uint64_t)(cases[i].core_wait * (double)s.stages[1].busy_ns);
+        at = strstr(words_of(&s), cases[i].words);
+        CHECK(at != NULL && strstr(at, cases[i].then) != NULL);
+        if (at == NULL || strstr(at, cases[i].then) == NULL)
+            printf("  case %d: %s", (int)i, words_of(&s));
+    }
+}
+
 /* The same with real neighbours: as many processes that compute as there are cores. */
 static pid_t neighbour[8];
 
@@ -437,6 +464,7 @@ int main(void) {
     predict__nothing_measured_or_out_of_range__said();
     predict__any_stats__ends();
     predict__others_have_the_cores__no_gain();
+    predict__inline__waits_computes_or_is_kept_from_a_core();
     predict__busy_neighbours__cores_are_the_limit();
     judge_until = test_now_ns() + UINT64_C(4000000000);
     predict__slow_collate_or_steps__as_then_measured();
