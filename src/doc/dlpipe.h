@@ -80,8 +80,8 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
-   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
    >>impl-found-order >>impl-chunk-rows
    >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
    >>impl-fail
@@ -95,7 +95,8 @@
    >>impl-build >>impl-placement >>impl-stats
    >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files
    >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-pictures >>impl-predict
+   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-public >>impl-pictures >>impl-predict
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -263,7 +264,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, close
+     log                          start, close; of a push's writers: its fetch worker
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
