@@ -27,7 +27,7 @@
    >>shm-monitor    LOOKING IN FROM OUTSIDE
    >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
-   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>impl-offer >>shm-impl-behind
+   >>impl-offer >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-behind
    >>shm-impl-subscriber >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
@@ -388,6 +388,60 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #undef DLPI_SHM_ASKED_GNU_SOURCE
 #undef _GNU_SOURCE
 #endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
+   A cell that is used again and again, and a reader of it that may be late. A word for each reader
+   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
+   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
+
+   label  access                by whom              order     partner
+   H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
+   H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
+   H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
+   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
+          dlpi_offer_taken
+
+   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
+   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
+   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
+   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
+   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
+   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
+   more; the next reader in that place takes the words as they are, older than all that it is
+   offered. */
+
+#define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
+
+DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
+    return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
+}
+/* May batch b be taken still, by this word? */
+DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_OFFER_TAKEN) <= b;
+}
+DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
+    return dlpi_offer_look(word) == b + 1;
+}
+
+/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
+DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    return dlpi_offer_open(was, b) &&
+           DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
+}
+
+/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
+DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
+    DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
+}
+
+/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
+DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    if (was == b + 1) return true;
+    return dlpi_offer_open(was, b) && DLPI_CAS_SEQ(word, &was, b + 1); /* H4 <-> H4 */
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
@@ -1811,60 +1865,6 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
-   A cell that is used again and again, and a reader of it that may be late. A word for each reader
-   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
-   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
-
-   label  access                by whom              order     partner
-   H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
-   H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
-   H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
-   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
-          dlpi_offer_taken
-
-   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
-   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
-   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
-   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
-   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
-   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
-   more; the next reader in that place takes the words as they are, older than all that it is
-   offered. */
-
-#define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
-
-DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
-    return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
-}
-/* May batch b be taken still, by this word? */
-DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
-    return (word & ~DLPI_OFFER_TAKEN) <= b;
-}
-DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
-    return dlpi_offer_look(word) == b + 1;
-}
-
-/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
-DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
-    uint64_t was = dlpi_offer_look(word);
-    return dlpi_offer_open(was, b) &&
-           DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
-}
-
-/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
-DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
-    DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
-}
-
-/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
-DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
-    uint64_t was = dlpi_offer_look(word);
-    if (was == b + 1) return true;
-    return dlpi_offer_open(was, b) && DLPI_CAS_SEQ(word, &was, b + 1); /* H4 <-> H4 */
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>shm-impl-behind    SUBSCRIBERS THAT NOBODY WAITS FOR
    What such a subscriber does not hold is an offer (>>impl-offer), which the scheduler withdraws
    when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
@@ -3087,7 +3087,9 @@ DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint6
 }
 
 DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
-    return m == NULL ? DLP_ERR_ARG : dlpi_explain(&m->seen, buf, size);
+    dlpi_text t = {buf, size, 0};
+    int rc = m == NULL ? DLP_ERR_ARG : dlpi_explain(&t, &m->seen);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {

@@ -70,8 +70,12 @@
    (start says so where it is too little). It fits another world size once the states of all ranks,
    after the same batch, are merged. A resumed part with fewer items than were given already is an
    error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
-   Not with unordered, cache and split. A part that fails is an error of the batch that would have
-   had the stream's next row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
+   Not with unordered, cache and split.
+   A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
+   that would have had the stream's next row fails, full or not, and next returns the part's error.
+   With a window, the window that the part would lie in is not known either, and fails with its
+   first row. If DLP_LAST_DROP ends the epoch before that batch, the part is not missed. With
+   DLP_ON_ERROR_DROP a part that can't be loaded has no items, and is one of max_skips. */
 
 /* Join the states that several ranks have after the same batch, so that any other number of ranks
    can go on from there.

@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
    A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/core/ops.h says what stands in it). */
+   (the implementation's; src/pipe/ops.h says what stands in it). */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \

@@ -35,7 +35,7 @@
    So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
    of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
    steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
-   fails is an error of its first row (FIT: of its window's first). If a resumed one has fewer
+   fails is an error of its first row (FIT: of its window's first row). If a resumed one has fewer
    tokens than were given already, or the documents of a window have other lengths, that is an
    error. */
 

@@ -18,8 +18,8 @@
 
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
-   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
+   stream ends for the pipe when `writers` producers have said so, or after dlp_push_stop, with what
+   had been pushed. A successor says the end for the one that died before it did. The last batch may
    be short. Producers that push after the end get DLP_STOPPED. So do producers that wait for room
    when the pipe has an error or is closed, or when its program is gone.
 
@@ -67,9 +67,9 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (names the field of desc), DLP_ERR_SYSTEM (errnum: the path; or what is needed, Linux 5.3 and
-   memory files), DLP_ERR_MEMORY - any thread - keeps two descriptors, with a path three and a
-   thread that answers producers. */
+   (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
+   */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0

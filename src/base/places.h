@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/push_life, system/shm/shm_subscriber */
 #include "base/system.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-places     PLACES: WHO LIVES

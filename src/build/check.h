@@ -1,7 +1,8 @@
 #pragma once
-#include "core/fields.h"
-#include "core/tune.h"
-#include "core/workers.h"
+/* tests: system/core/pipe_badinput, system/inputs/neighbours */
+#include "cells/fields.h"
+#include "work/tune.h"
+#include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_close, system/core/pipe_fault */
 #include "build/start.h"
 /* ---- close ---- */
 

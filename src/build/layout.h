@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/build/pipe_plan, system/shm/monitor */
 #include "queue/spsc.h"
-#include "core/links.h"
+#include "observe/links.h"
 #include "build/check.h"
 #include "build/placement.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */

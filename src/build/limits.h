@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/build/pipe_plan, system/shm/shm_deaths */
 #include "base/cpus.h"
-#include "core/check.h"
+#include "fail/check.h"
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Bytes of the cgroup's cache of files. */

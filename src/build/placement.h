@@ -1,6 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/deliver.h"
+/* tests: system/core/topologies, system/core/pipe_deadline */
+#include "fail/check.h"
+#include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-placement  WHERE STAGES RUN
    Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows

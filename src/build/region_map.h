@@ -1,5 +1,6 @@
 #pragma once
-#include "core/state.h"
+/* tests: system/build/pipe_plan, system/shm/monitor, system/core/pipe_fault */
+#include "deliver/state.h"
 #include "build/layout.h"
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 

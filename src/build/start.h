@@ -1,6 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/deliver.h"
+/* tests: system/core/pipe_fault, system/core/pipe_deadline */
+#include "fail/check.h"
+#include "deliver/deliver.h"
 #include "build/limits.h"
 #include "build/placement.h"
 #include "build/region_map.h"
@@ -146,6 +147,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+    p->schedule.window = p->window;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);

@@ -1,7 +1,8 @@
 /* needs: parts */
 #pragma once
+/* tests: system/inputs/agree */
 #include "inputs/fill.h"
-#include "core/deliver.h"
+#include "deliver/deliver.h"
 /* ---- ends that several ranks agree on ----
    Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
    each other, by the caller's all-reduce, at steps that are the same on each: before the first

@@ -1,12 +1,13 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/shm/shm_runs, model/model_links, model/model_parts */
 #include "api/parts.h"
-#include "core/epoch.h"
-#include "core/fields.h"
-#include "core/feed.h"
-#include "core/recover.h"
-#include "core/state.h"
-#include "core/seen.h"
+#include "inputs/epoch.h"
+#include "cells/fields.h"
+#include "slot/feed.h"
+#include "work/recover.h"
+#include "deliver/state.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
@@ -239,9 +240,19 @@ static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
 static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
     uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
     uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+    if (low == DLPI_INPUT_OPEN)
+        return dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+    return low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED;
+}
+
+/* True if no input is being loaded, and none will be before the scheduler opens a cell. */
+static bool dlpi_inputs_quiet(dlp_pipe *p) {
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        const uint32_t low = dlpi_input_state(p, c);
+        if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED && low != DLPI_INPUT_CLOSED)
+            return false;
+    }
+    return true;
 }
 
 /* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
@@ -383,6 +394,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
+    dlpi_error_item(&e, cell->index, cell->epoch, 0);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     cell->error = e;
     snprintf(cell->error.message, sizeof e.message, "%s %" PRIu64 ": %.220s", w->p->source->input,

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random */
 #include "inputs/found.h"
 /* ---- a batch's rows, and what a worker sees of one ---- */
 
@@ -35,10 +36,12 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
         end = r + n - after < count ? r + n - after : count;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
-        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i, s);
+        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i);
         r = dlpi_found_fill_stream(p, i, s, r, end);
+        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
+        if (before + (end - r) + after > 0 && dlpi_found_broken(q, x))
+            dlpi_found_fail_batch(p, x, s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
-        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i, s);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random, system/shm/shm_runs */
 #include "api/found.h"
 #include "inputs/lists.h"
 #include "order/found_weights.h"
@@ -31,8 +32,13 @@
    Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
    take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
    input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on after it, in the same cell; where it
-   is an error, the cell ends with it, and what is after it is asked for again.
+   has. Where an input of a run is left out, the run goes on after it, in the same cell.
+
+   An input that fails, and is not left out, stays the first one that is not known: its stream is
+   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
+   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
+   still either: of a broken stream nothing more is waited for, and the argument holds for the
+   others. A cell that failed stays in the list until its epoch is left.
 
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
@@ -301,20 +307,22 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
     return code;
 }
 
-/* An input could not be loaded: the items that it has all the same, which are none or, where that
-   is an error, one: the row that fails. */
-static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *cell) {
+/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
+   items. False if that is an error. Then the stream ends before the input. */
+static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
-    u->failed = dlpi_input_raises(p, 1, &e);
+    q->use[c].failed = dlpi_input_raises(p, 1, &e);
     e.epoch = cell->epoch;
-    if (u->failed) {
+    if (q->use[c].failed) {
         if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         cell->error = e;
-        return 1;
+        return false;
     }
-    e.index = cell->index;
+    if (q->left_out++ == 0) q->cause = e;
     dlpi_input_left_out(p, &e);
-    return 0;
+    return true;
 }
 
 /* Have inputs items in another order than load's? */
@@ -349,22 +357,45 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* Take the count of input k of cell c, which is the first of stream i that was not known; false:
-   that can't be. */
-static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
+#define DLPI_FOUND_BARREN \
+    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
+    "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
+
+/* True, and an error of the epoch, if inputs will never give an item: those of stream i that were
+   known last had none, and so many of all other streams, or so very many of stream i alone. */
+static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
+    const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
+    const uint64_t empty = q->streams[i].empty;
+    uint64_t all = 0;
+    bool each = empty >= n * passes;
+    if (empty >= n * dlpi_found_empty_passes(&q->plan, 1) && q->cursors.n > 1) {
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
+        return true;
+    }
+    for (uint32_t k = 0; each && k < q->cursors.n; k++) {
+        const dlpi_found_stream *x = &q->streams[k];
+        all += x->empty;
+        each = x->empty >= passes * dlpi_found_inputs(&q->plan, q->cursors.first + (uint64_t)k);
+    }
+    if (each)
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
+    return each;
+}
+
+/* Take the count of input k of cell c, which is the first of stream i that was not known. An input
+   that was left out has no items. False if the count can't be right. */
+static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool left_out) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint32_t *known = &dlpi_input_counts(p, cell)[k];
-    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
-    uint64_t used = 0, s = q->cursors.first + i;
-    dlpi_found_pass_count(q, i, u->ordinal + k, u->failed ? 0 : items);
+    uint64_t items = left_out ? 0 : *known, used = 0;
+    dlpi_found_pass_count(q, i, u->ordinal + k, items);
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken)
-        used = q->rule->taken(items, used);
-    else if (u->failed)
-        items += used;
+    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
     if (items < used) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -373,17 +404,12 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
                         p->source->input);
         return false;
     }
-    if (!loaded) *known = (uint32_t)items;
+    *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
-    if (items > 0 || q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return true;
-    dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                    "steps_per_epoch wants more, but the last %" PRIu64 " parts of stream %" PRIu64
-                    " had no item",
-                    x->empty, s);
-    return false;
+    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
 }
 
 /* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
@@ -393,9 +419,9 @@ static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    dlpi_bump(&q->counts->items, items);
     for (; k < u->learned; k++) empty += known[k] == 0;
-    dlpi_bump(&q->counts->empty, empty + u->failed);
+    dlpi_bump(&q->counts->empty, empty);
 }
 
 /* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
@@ -403,7 +429,7 @@ static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    if (u->failed) dlpi_found_end_run(q, i, c, u->learned - 1);
+    if (u->failed) return; /* it stays the first that is not known */
     if (u->learned < u->run) {
         dlpi_found_reopen(p, c);
         return;
@@ -425,8 +451,10 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
     const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
     while (u->learned < made)
-        if (!dlpi_found_learn_one(p, i, c, u->learned++, true)) return q->rc;
-    if (!loaded && !dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+        if (!dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+    if (!loaded && dlpi_found_leaves_out(p, c) &&
+        !dlpi_found_learn_one(p, i, c, u->learned++, true))
+        return q->rc;
     dlpi_found_count(p, c, first, u->n - n);
     dlpi_found_learned(p, i, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
@@ -434,6 +462,12 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
     return DLP_OK;
+}
+
+/* True if an input that failed ends what is known of the stream. */
+static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
+    return x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
+           q->use[x->known].epoch == q->epoch;
 }
 
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
@@ -546,7 +580,8 @@ static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
         dlpi_found_stream *x = &q->streams[i];
-        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
+        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
+               !q->use[x->known].failed) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
@@ -639,7 +674,7 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
-        if (!dlpi_epochs_over(p, q->streams[i].epoch) &&
+        if (!dlpi_epochs_over(p, q->streams[i].epoch) && !dlpi_epoch_held(p, q->streams[i].epoch) &&
             (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
             best = i;
     return best;
@@ -672,35 +707,63 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         dlpi_found_issue(p, i, c);
         fresh++;
     }
-    q->ahead.stuck = true;
+    q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
     if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
+}
+
+/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
+   closed. */
+static bool dlpi_found_quiet(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_now(p);
+    for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+        dlpi_input_closed(p, c, q->use[c].ticket);
+    return dlpi_inputs_quiet(p);
 }
 
 /* ---- a batch is scheduled ---- */
 
 /* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
    the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. */
+   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
+   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
+   since the epoch ends before this batch. So all other streams are waited for, and neither workers
+   nor their times decide whether an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
-    bool known = true;
+    bool known = true, fails = false;
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         const dlpi_found_stream *x = &q->streams[i];
         uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
         n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
-        if (n < q->each && !dlpi_found_out(q, x))
+        if (n < q->each && dlpi_found_broken(q, x))
+            fails = true;
+        else if (n < q->each && !dlpi_found_out(q, x))
             known = false;
         else if (n < q->each && p->last == DLP_LAST_DROP)
             return *rows = 0, true; /* whatever the others have */
         if (n > most) most = n;
     }
-    if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
+    if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
+    if (fails) return true;
     if (most == 0 && !q->all_items) *rows = 0;
     if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
+}
+
+/* The epoch has no batch. The first input that was left out is told, since it may be the cause. */
+static int dlpi_found_none(dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const char *what = p->last == DLP_LAST_DROP ? "full batch of items" : "item";
+    if (q->left_out == 0)
+        return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch", what);
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                           "the inputs have no %s in this epoch; %" PRIu64
+                           " could not be loaded, the first of them: %.160s",
+                           what, q->left_out, q->cause.message);
 }
 
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
@@ -715,8 +778,7 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     else
         dlpi_found_batch(p, 0, rows);
     if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the parts have %s in this epoch",
-                           p->last == DLP_LAST_DROP ? "no full batch of items" : "no item");
+    return dlpi_found_none(p);
 }
 
 /* Is all known of the present batch, and whether another follows? */
@@ -735,23 +797,12 @@ static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     u->used = dlpi_input_use(p, c, s);
 }
 
-/* The batch in slot s would have had a row, this rank's or not, of the input in cell c that failed.
-   So ranks that share a stream fail at the same batch. */
-static void dlpi_found_fail_batch(dlp_pipe *p, uint32_t s, uint32_t c) {
+/* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
+   row may be another rank's, so ranks that share a stream fail at the same batch. */
+static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, c)->error;
-    e.position = slot->position;
-    slot->dirty = 1;
-    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-}
-
-/* Row r of slot s is of the input in cell c that failed. */
-static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, c)->error;
+    dlp_error e = dlpi_input_at(p, x->known)->error;
     e.position = slot->position + r;
-    slot->dirty = 1;
-    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
@@ -780,7 +831,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
-    if (u->failed && u->taken == u->n) dlpi_found_fail_row(p, s, r - 1, c);
     dlpi_found_gone(q, x);
     return n;
 }
@@ -789,11 +839,9 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
-    if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
     dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
-    if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
 /* n rows more of the window that is open are given. */
@@ -818,31 +866,18 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-static void dlpi_found_pass_mixed(dlp_pipe *p, uint32_t i, uint32_t s) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    const dlpi_found_row *row =
-        q->window_rows + i * q->plan.window + dlp_permutation_at(&q->window_orders[i], x->at.place);
-    const dlpi_found_cell *u = &q->use[row->cell];
-    if (u->failed && (u->run == 1 || row->number / q->most_items + 1 >= u->run))
-        dlpi_found_fail_batch(p, s, row->cell);
-    dlpi_found_mixed_gone(p, x, 1);
-}
-
 /* The next row of stream i is another rank's, which reads the stream, too. */
-static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i, uint32_t s) {
+static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     if (q->rule) {
-        q->rule->pass(p, i, s);
+        q->rule->pass(p, i);
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_pass_mixed(p, i, s);
+        dlpi_found_mixed_gone(p, x, 1);
     } else {
-        const dlpi_found_cell *u = &q->use[x->head];
         dlpi_found_advance(p, x->head, 1);
-        if (u->failed && u->taken == u->n) dlpi_found_fail_batch(p, s, x->head);
         x->rows--;
         dlpi_found_gone(q, x);
     }

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random */
 #include "api/found.h"
 #include "api/parts.h"
 #include "inputs/cells.h"
@@ -21,7 +22,7 @@ typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
     uint32_t input, run, learned; /* inputs, and those whose counts are taken */
     uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
     bool listed;
-    bool failed; /* the last input is an error of the batch that has its one row */
+    bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
@@ -79,7 +80,7 @@ typedef struct dlpi_found_rule {
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
                                                             all that there is: rows, as above */
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i, uint32_t s); /* its next row is another rank's */
+    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
 } dlpi_found_rule;
 
 typedef struct dlpi_found {
@@ -98,6 +99,8 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
+    uint64_t left_out; /* inputs of the epoch that could not be loaded, */
+    dlp_error cause;   /* and the first of them */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
@@ -156,6 +159,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
+    q->left_out = 0;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
@@ -181,22 +185,4 @@ static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
         q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
     dlpi_found_unlist(q, c, true);
-}
-
-/* Input k of cell c, an error, has the cell's last row: inputs of its run after it, and those
-   after the cell, are asked for again, into other cells. */
-static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    if (k + 1 == u->run) return;
-    u->run = k + 1;
-    while (u->next != DLPI_FOUND_NONE) {
-        uint32_t after = u->next;
-        u->next = q->use[after].next;
-        x->cells--;
-        dlpi_found_unlist(q, after, false);
-    }
-    x->tail = c;
-    x->epoch = u->epoch;
-    x->next = u->ordinal + u->run; /* of a pass: not its end */
 }

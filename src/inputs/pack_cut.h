@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack */
 #include "inputs/pack_rows.h"
 /* ---- CUT: documents end to end ----
    Two functions follow the rule: one over the documents that become known, which counts rows, one
@@ -103,7 +104,7 @@ static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) 
     dlpi_pack_count(p, row);
 }
 
-static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
     const dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -113,7 +114,6 @@ static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
          c = q->use[c].next, segments++) {
         uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
         tokens += n < room ? n : room;
-        if (q->use[c].failed) dlpi_found_fail_batch(p, s, c);
     }
     if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
     dlpi_pack_cut_skip(q, x, tokens);

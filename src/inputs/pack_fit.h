@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack, system/inputs/inputs_random */
 #include "inputs/pack_rows.h"
 /* ---- FIT: best fit in windows of N documents ----
    When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
@@ -13,8 +14,7 @@
    after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
 
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
-   by the room that they have, in the same way; of a list the first row comes first. A document that
-   failed has a row for itself, the window's first. */
+   by the room that they have, in the same way; of a list the first row comes first. */
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {
@@ -57,10 +57,9 @@ static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
 
 /* ---- a window is laid out ---- */
 
-/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
-   on. */
+/* A piece is in the list of T - its length: they are taken from 0 on. */
 static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
-    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
+    return k->d.tokens - piece->at.tokens;
 }
 
 /* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
@@ -107,8 +106,7 @@ static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uin
 static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
                              uint32_t rows) {
     dlpi_fit_item *items = k->fit_items, *x = &items[piece];
-    bool failed = k->x.found.use[x->at.cell].failed;
-    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    uint32_t room = dlpi_fit_next(rooms, x->at.tokens), row = rows;
     x->next = DLPI_FOUND_NONE;
     if (room == rooms->n) {
         items[row].head = piece;
@@ -121,7 +119,7 @@ static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t
     items[row].tail = piece;
     items[row].n++;
     items[row].tokens += x->at.tokens;
-    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
+    if (items[row].tokens < k->d.tokens && items[row].n < k->most)
         dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
     return row == rows ? rows + 1 : rows;
 }
@@ -204,7 +202,7 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
     const dlpi_cursor *at = &k->x.found.streams[i].at;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (at->place == 0 || k->x.found.use[c].failed) return rows;
+    if (at->place == 0) return rows;
     if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of document %" PRIu64 " is not what it was when the state was "
@@ -277,12 +275,9 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_pack_count(p, row);
 }
 
-static void dlpi_fit_pass(dlp_pipe *p, uint32_t i, uint32_t s) {
+static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
     dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
-    uint32_t c = dlpi_fit_pieces_of(k, i)[row->first].cell;
-    if (k->x.found.use[c].failed) dlpi_found_fail_batch(p, s, c);
-    k->x.found.streams[i].at = row->after;
+    k->x.found.streams[i].at = dlpi_fit_rows_of(k, i)[k->fit_streams[i].row].after;
     dlpi_fit_drop(k, i);
 }
 

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack, system/inputs/inputs_random */
 #include "api/pack.h"
 #include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------
@@ -80,7 +81,6 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
     dlpi_found_use(p, s, c);
-    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
 }
 
 /* Row r of slot s is whole: it is counted. */

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/stages/expand, system/stages/pack */
 #include "inputs/agree.h"
 /* What sources of items that nobody has counted have in common beside their batches. */
 
@@ -119,9 +120,9 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
     .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
+    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
+    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
+    .no_state_at = true, .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \

@@ -1,5 +1,6 @@
 #pragma once
-#include "core/pipe.h"
+/* tests: system/report/pictures, system/examples/dlpipe_top */
+#include "pipe/pipe.h"
 #include "queue/credit.h"
 #include "report/lanes.h"
 #include "build/region_map.h"

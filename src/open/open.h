@@ -1,7 +1,8 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/any_thread */
 #include "build/check.h"
-#include "core/beside.h"
-#include "core/whole.h"
+#include "open/beside.h"
+#include "deliver/whole.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 

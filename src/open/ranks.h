@@ -1,7 +1,8 @@
 #pragma once
+/* tests: unit/open/ranks_env, system/open/pipe_ranks */
 #include "api/ranks.h"
 #include "base/cpus.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 /* What a launcher calls what it tells each of its processes. */
 typedef struct dlpi_launcher {
     const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */

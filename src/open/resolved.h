@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/build/pipe_plan */
 #include "stages/fetch.h"
 #include "stages/transfer.h"
 #include "build/check.h"

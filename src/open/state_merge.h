@@ -1,8 +1,9 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/agree */
 #include "api/found.h"
 #include "order/found.h"
-#include "core/state.h"
+#include "deliver/state.h"
 /* ---- states of several ranks, joined ---- */
 
 /* What one is to the first: it differs in its streams alone. */

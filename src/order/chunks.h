@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/stages/chunk_seams */
 #include "api/split.h"
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random */
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
@@ -48,10 +49,14 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* So many inputs of a stream without an item, one after the other, have a whole pass among them
-   which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
-static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
-    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 && !q->weights ? 64 : 2);
+/* If each of `own` streams had no item in so many passes, none ever comes. Two passes from anywhere
+   have a whole one among them. That is enough if a stream has the same inputs in each pass, or if
+   these streams are all of them. Otherwise each pass deals own / streams of the inputs again,
+   and an input with items stays unseen with a chance of about 2^-16. */
+static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
+    uint64_t passes = 2 + 16 * (q->streams - own) / own;
+    if (!q->shuffle_inputs || q->weights) return 2;
+    return passes < 64 ? passes : 64;
 }
 
 /* The j-th input of a pass over those that stream s has by weight. */

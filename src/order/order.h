@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/order/order, unit/order/samplers */
 #include "api/codes.h"
 #include "api/atomics.h"
 #include "api/order.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/report/pipe_stats */
 #include "report/packing.h"
 #include "report/predict.h"
 #include "report/words.h"
@@ -591,5 +592,5 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    return dlpi_text_length(&t);
 }

@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/report/predict */
 #include "api/predict.h"
-#include "core/timing.h"
+#include "row/timing.h"
 #include "report/words.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE

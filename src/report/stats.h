@@ -1,7 +1,8 @@
 #pragma once
-#include "core/timing.h"
-#include "core/links.h"
-#include "core/seen.h"
+/* tests: system/report/pipe_stats, system/shm/monitor */
+#include "row/timing.h"
+#include "observe/links.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 

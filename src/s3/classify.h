@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_faults */
 #include "s3/address.h"
 /* ---- verdicts ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_credentials, fuzz/fuzz_s3 */
 #include "s3/json.h"
 #include "s3/http.h"
 #include "s3/transport.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_list, fuzz/fuzz_s3 */
 #include "api/s3_list.h"
 #include "s3/records.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_source, fuzz/fuzz_s3 */
 #include "source/new_file.h"
 #include "api/s3_source.h"
 #include "s3/list.h"

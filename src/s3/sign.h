@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_sign */
 #include "s3/xml.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-sign         REQUESTS, SIGNED */

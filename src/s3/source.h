@@ -1,5 +1,6 @@
 #pragma once
-#include "core/waiters.h"
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
+#include "wait/waiters.h"
 #include "api/s3_source.h"
 #include "s3/records.h"
 /* ---- the source ---- */

@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "api/s3_source_chunks.h"
 #include "stages/split.h"
 #include "s3/source_open.h"

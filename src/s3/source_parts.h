@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "api/s3_source_parts.h"
 #include "s3/source_open.h"
 /* ---- parts ---- */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_transport, system/s3/s3_tls */
 #include "api/codes.h"
 #include "api/atomics.h"
 #include "base/system.h"

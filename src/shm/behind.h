@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/shm/shm_behind */
 #include "api/shm_subscriber.h"
-#include "core/waiters.h"
+#include "wait/waiters.h"
 #include "queue/credit.h"
 #include "queue/offer.h"
 #include "shm/supervisor.h"

@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/shm/monitor, fuzz/fuzz_region */
 #include "build/region_map.h"
-#include "core/seen.h"
+#include "observe/seen.h"
 #include "build/kinds.h"
 #include "api/shm_monitor.h"
 #include "shm/names.h"

@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/shm/names, fuzz/fuzz_region */
 #include "base/system.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 #include "api/shm_names.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 #pragma once
+/* tests: system/shm/shm_subscriber, system/shm/shm_behind, model/model_subscribers */
 #include "api/shm_subscriber.h"
 #include "base/places.h"
-#include "core/deliver.h"
+#include "deliver/deliver.h"
 #include "shm/monitor.h"
 #include "shm/behind.h"
 #include "shm/platform.h"

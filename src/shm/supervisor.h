@@ -1,7 +1,8 @@
 #pragma once
-#include "core/check.h"
-#include "core/workers.h"
-#include "core/recover.h"
+/* tests: system/shm/shm_deaths, system/shm/shm_chaos */
+#include "fail/check.h"
+#include "work/workers.h"
+#include "work/recover.h"
 #include "api/shm_start.h"
 #include "shm/names.h"
 #include "shm/platform.h"

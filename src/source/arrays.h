@@ -1,7 +1,8 @@
 #pragma once
+/* tests: system/source/arrays */
 #include "api/arrays.h"
-#include "core/check.h"
-#include "core/fields.h"
+#include "fail/check.h"
+#include "cells/fields.h"
 #include "order/order.h"
 #include "build/check.h"
 #include "source/mapped.h"

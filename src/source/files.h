@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/source/files */
 #include "api/files.h"
-#include "core/collate.h"
+#include "work/collate.h"
 #include "build/check.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE

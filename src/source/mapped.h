@@ -1,7 +1,8 @@
 #pragma once
+/* tests: system/source/tokens, system/source/arrays */
 #include "api/dataset.h"
 #include "api/stages.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED

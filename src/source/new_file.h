@@ -1,6 +1,7 @@
 #pragma once
+/* tests: system/stages/parts, system/report/pictures */
 #include "base/system.h"
-#include "core/fail.h"
+#include "fail/fail.h"
 /* ---- paths; new files, also in directories that all may write to ---- */
 
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
 #pragma once
-#include "core/workers.h"
+/* tests: system/source/push, system/source/push_life, system/shm/shm_push, model/model_links */
+#include "work/workers.h"
 #include "queue/credit.h"
 #include "source/mapped.h"
 #include "source/push_door.h"
@@ -9,8 +10,9 @@
    lanes': a record is there when its lane's tail is beyond it (T1 -> T2), and a producer that dies
    before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
 
+   Besides the labels of >>impl-push-memory:
+
    label  atomic          written by            read by (partner)
-   PU1, PU2, O1           see >>impl-push-memory
    PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
                                                 consumer, which has an error to tell (PU3)
    -      items, left     the reader            statistics
@@ -23,8 +25,8 @@
 
    While the reader waits it looks at the places of the producers, ten times a second. A stream of a
    lane has not ended if it began behind the last end that was read there. Its writer lives if the
-   place is taken. If no stream has a living writer, the reader is alone: it says so in the log and,
-   by words of the region, in explain, and after lost_ms the next item is an error. */
+   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
+   by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
     dlpi_push_head *head;

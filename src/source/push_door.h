@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/push, system/source/push_life */
 #include "source/new_file.h"
 #include "source/push_memory.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 #pragma once
+/* tests: system/source/push, system/source/push_life */
 #include "api/push.h"
 #include "base/places.h"
-#include "core/fields.h"
+#include "cells/fields.h"
 #include "queue/mpsc.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-push-memory    THE MEMORY OF A PUSH

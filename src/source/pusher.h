@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/push, system/source/push_life, system/source/push_waits */
 #include "queue/credit.h"
 #include "source/push.h"
 /* ---------------------------------------------------------------------------------------------
@@ -115,8 +116,8 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
-/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
-   before it could tell anybody, and a successor would say it for another producer, too. */
+/* True if the newest record of the lane is the end of a stream. The producer that said it may have
+   died before it could tell anybody. A successor would say the end for another producer, too. */
 static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     const dlp_spsc_tx *tx = &u->tx.lane;
     uint64_t mark;

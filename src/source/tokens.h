@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/tokens */
 #include "api/tokens.h"
 #include "build/check.h"
 #include "order/order.h"

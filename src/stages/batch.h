@@ -1,6 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/recover.h"
+/* tests: system/core/pipe_ragged, system/core/topologies */
+#include "fail/check.h"
+#include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */

@@ -1,9 +1,10 @@
 /* needs: cache */
 #pragma once
-#include "core/fields.h"
-#include "core/check.h"
-#include "core/claim.h"
-#include "core/seen.h"
+/* tests: system/stages/cache, system/shm/shm_cache */
+#include "cells/fields.h"
+#include "fail/check.h"
+#include "slot/claim.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    A cell is a word, the item's rows, and the lengths of its ragged fields. The word:

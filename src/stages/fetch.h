@@ -1,6 +1,7 @@
 #pragma once
-#include "core/in_flight.h"
-#include "core/seen.h"
+/* tests: system/core/fetchers, system/core/pipe_badinput */
+#include "flight/in_flight.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 

@@ -1,9 +1,10 @@
 /* needs: guard */
 #pragma once
+/* tests: system/stages/guard */
 #include "api/guard.h"
-#include "core/check.h"
-#include "core/recover.h"
-#include "core/seen.h"
+#include "fail/check.h"
+#include "work/recover.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
    Each worker has a block of counters in the region, which it alone writes. Each row of each slot

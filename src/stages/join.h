@@ -1,8 +1,9 @@
 /* needs: join */
 #pragma once
+/* tests: system/stages/join, system/stages/join_random, system/stages/join_hostile */
 #include "api/join.h"
-#include "core/fields.h"
-#include "core/in_flight.h"
+#include "cells/fields.h"
+#include "flight/in_flight.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
    A stage of rows like an item map: it claims what the stage before has done. What it works on is

@@ -1,7 +1,8 @@
 #pragma once
-#include "core/epoch.h"
-#include "core/feed.h"
-#include "core/state.h"
+/* tests: system/core/pipe_epochs, system/core/pipe_resume, system/core/streams */
+#include "inputs/epoch.h"
+#include "slot/feed.h"
+#include "deliver/state.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
    The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one
@@ -163,6 +164,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
     .fill = dlpi_lists_fill,
+    .quiet = dlpi_quiet_always,
     .step = dlpi_lists_next,
     .seek = dlpi_lists_seek,
     .item = dlpi_lists_item,

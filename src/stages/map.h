@@ -1,6 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/recover.h"
+/* tests: system/core/topologies, system/stages/join */
+#include "fail/check.h"
+#include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/shm/shm_parts, model/model_parts */
 #include "api/parts.h"
 #include "order/parts.h"
 #include "inputs/cells.h"
@@ -496,6 +497,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
+    .quiet = dlpi_inputs_quiet,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
     .row = dlpi_part_row,

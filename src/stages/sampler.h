@@ -1,8 +1,9 @@
 #pragma once
-#include "core/check.h"
-#include "core/epoch.h"
-#include "core/feed.h"
-#include "core/rows.h"
+/* tests: system/core/pipe_epochs, unit/order/samplers */
+#include "fail/check.h"
+#include "inputs/epoch.h"
+#include "slot/feed.h"
+#include "row/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
@@ -71,6 +72,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
+    .quiet = dlpi_quiet_always,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,

@@ -1,11 +1,12 @@
 /* needs: scratch */
 #pragma once
+/* tests: system/stages/scratch, system/stages/scratch_join, model/model_scratch */
 #include "api/scratch.h"
-#include "core/check.h"
-#include "core/fields.h"
-#include "core/open_end.h"
-#include "core/recover.h"
-#include "core/seen.h"
+#include "fail/check.h"
+#include "cells/fields.h"
+#include "slot/open_end.h"
+#include "work/recover.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
    A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a

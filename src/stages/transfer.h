@@ -1,6 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/workers.h"
+/* tests: system/device/device_cuda, system/device/device_opencl */
+#include "fail/check.h"
+#include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
    One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the

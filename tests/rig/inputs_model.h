@@ -247,16 +247,6 @@ static uint32_t rows_each(const order_plan *o) { return o->batch / o->streams; }
 
 /* ---- errors: inputs that are not there, and come later ---- */
 
-/* An input that fails has one row or token more than is given of it: where it has but one, or rows
-   after it matter to none before, the rows before it are what they are without the error. Of a
-   window of documents it is the first row. */
-static int may_fail(const order_plan *o, uint32_t input) {
-    uint32_t n = o->count[input];
-    if (n == 0 || o->ends == ENDS_UNEVEN) return 0;
-    if (o->kind != OF_FIT) return n == 1 || (o->steps != 0 && o->window == 0);
-    return !(o->longer && n > o->tokens) && (o->steps != 0 || o->last != DLP_LAST_DROP);
-}
-
 /* The input that the cursor of a stream stands after, with nothing of it left, `given` rows being
    given; MOST_INPUTS: it stands in one. A row may begin with what is repeated of the one before. */
 static uint32_t input_behind(const order_plan *o, const stream *x, uint32_t given) {
@@ -270,13 +260,107 @@ static uint32_t input_behind(const order_plan *o, const stream *x, uint32_t give
     return p->input;
 }
 
+/* An input without rows is left out of what is written down, so its place in a stream is not known
+   here. */
+static int has_rows(const order_plan *o, uint32_t input) {
+    uint32_t n = o->count[input];
+    return n > 0 && !(o->kind == OF_FIT && o->longer && n > o->tokens);
+}
+
+/* Of an input that can't be read nobody knows the rows. A stream is known up to the first such input
+   after its cursor, which stands behind `given` rows: returns so many rows of the epoch, UINT32_MAX
+   if there is no such input. A window is known once all its items are. */
+static uint32_t items_known(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t given,
+                            const int *torn) {
+    const stream *x = &streams_[epoch][s];
+    uint32_t c = 0, order[MOST_INPUTS], from = o->window ? given / o->window * o->window : given;
+    for (uint64_t pass = 0; pass == 0 || (o->steps != 0 && c < x->n_rows); pass++) {
+        uint32_t each = pass_of(o, epoch, s, pass, order);
+        for (uint32_t i = 0; i < each && (o->steps == 0 || c < x->n_rows); i++) {
+            c += o->count[order[i]];
+            if (!torn[order[i]] || c <= from) continue;
+            c -= o->count[order[i]];
+            return o->window ? c / o->window * o->window : c;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* Where a row begins: this token of this document. */
+typedef struct begin {
+    uint32_t document, first;
+} begin;
+
+/* Rows of documents that are cut, up to document n, by where they begin; returns how many are
+   complete. at[that number] is where the next one begins. */
+static uint32_t cut_begins(const order_plan *o, const document *d, uint32_t n, begin *at) {
+    uint32_t rows = 0;
+    for (at[0] = (begin){0, 0}; rows + 1 < MOST_ROWS; rows++) {
+        begin x = at[rows];
+        uint32_t tokens = 0, segments = 0, skip;
+        while (x.document < n && tokens < o->tokens && segments < o->segments) {
+            uint32_t left = d[x.document].n - x.first, room = o->tokens - tokens;
+            tokens += left < room ? left : room;
+            segments++;
+            x = (begin){x.document + 1, 0};
+        }
+        if (tokens < o->tokens && segments < o->segments) return rows;
+        skip = tokens - o->overlap;
+        for (x = at[rows]; skip >= d[x.document].n - x.first; x = (begin){x.document + 1, 0})
+            skip -= d[x.document].n - x.first;
+        at[rows + 1] = (begin){x.document, x.first + skip};
+    }
+    return rows;
+}
+
+static document documents_[MOST_DOCUMENTS];
+
+static uint32_t documents_of(const order_plan *o, uint64_t epoch, uint64_t s) {
+    return write_documents(o, epoch, s, o->steps ? MOST_DOCUMENTS : 1, documents_);
+}
+
+static uint32_t rows_of_windows(const stream *x, uint32_t windows) {
+    uint32_t n = 0;
+    while (n < x->n_rows && x->rows[n].window < windows) n++;
+    return n;
+}
+
+static uint32_t documents_known(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t given,
+                                const int *torn) {
+    static begin at[MOST_ROWS];
+    const stream *x = &streams_[epoch][s];
+    uint32_t n = documents_of(o, epoch, s), from = 0;
+    if (given > 0 && given == x->n_rows) return UINT32_MAX;
+    if (o->kind == OF_FIT) from = x->rows[given].window * o->window;
+    if (o->kind == OF_CUT && cut_begins(o, documents_, n, at) >= given) from = at[given].document;
+    while (from < n && !torn[documents_[from].input]) from++;
+    if (from == n) return UINT32_MAX;
+    if (o->kind == OF_FIT) return rows_of_windows(x, from / o->window);
+    return cut_begins(o, documents_, from, at);
+}
+
+/* The inputs that the cursor behind `given` rows of documents that fit makes a stream read again. */
+static int fit_again(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t given,
+                     uint32_t input) {
+    const stream *x = &streams_[epoch][s];
+    uint32_t n = documents_of(o, epoch, s), end;
+    if (given == 0 || (given < x->n_rows && x->rows[given].window == x->rows[given - 1].window))
+        return 0;
+    end = (x->rows[given - 1].window + 1) * o->window;
+    return documents_[(end < n ? end : n) - 1].input == input;
+}
+
 /* Is this input read again where batch k is the next one, though all of it is given: a stream's
    cursor, or that of its window, stands after it? */
 static int read_again(const order_plan *o, uint64_t epoch, uint32_t k, uint32_t input) {
     if (epoch >= (uint64_t)o->epochs) return 0;
-    for (uint32_t s = 0; s < o->streams && o->kind != OF_FIT; s++) {
+    for (uint32_t s = 0; s < o->streams; s++) {
         const stream *x = &streams_[epoch][s];
         uint32_t given = k * rows_each(o) < x->n_rows ? k * rows_each(o) : x->n_rows;
+        if (o->kind == OF_FIT) {
+            if (fit_again(o, epoch, s, given, input)) return 1;
+            continue;
+        }
         for (uint32_t r = 0; r < given && o->window > 0; r++)
             if (x->pieces[x->rows[r].at].input == input) return 1;
         if (given > 0 && input_behind(o, x, given) == input) return 1;
@@ -284,27 +368,34 @@ static int read_again(const order_plan *o, uint64_t epoch, uint32_t k, uint32_t 
     return 0;
 }
 
-/* Does row r of a stream have something of these inputs? Of documents that fit: does its window? */
-static int row_fails(const order_plan *o, const stream *x, uint32_t r, const int *torn) {
-    uint32_t from = r, to = r;
-    int fails = 0;
-    while (o->kind == OF_FIT && from > 0 && x->rows[from - 1].window == x->rows[r].window) from--;
-    while (o->kind == OF_FIT && to + 1 < x->n_rows && x->rows[to + 1].window == x->rows[r].window)
-        to++;
-    for (; from <= to; from++)
-        for (uint32_t i = 0; i < x->rows[from].n; i++)
-            fails |= torn[x->pieces[x->rows[from].at + i].input];
-    return fails;
-}
+/* Where an epoch fails, and where it ends if it does not: batches before that. `given` are those
+   that were taken before these inputs could not be read. An epoch by DLP_LAST_DROP ends as soon as
+   one stream is out; an epoch that lacks the inputs of a stream has no other end. */
+typedef struct fate {
+    uint32_t fails, ends, of[MOST_STREAMS]; /* of: batches before each stream lacks a row */
+} fate;
 
-/* Does batch k of an epoch, of those streams? */
-static int batch_fails(const order_plan *o, uint64_t epoch, uint32_t k, uint32_t from, uint32_t to,
-                       const int *torn) {
-    uint32_t m = rows_each(o);
-    for (; from < to; from++)
-        for (uint32_t r = k * m; r < (k + 1) * m && r < streams_[epoch][from].n_rows; r++)
-            if (row_fails(o, &streams_[epoch][from], r, torn)) return 1;
-    return 0;
+static fate fate_of(const order_plan *o, uint64_t epoch, uint32_t given, const int *torn) {
+    const uint32_t m = rows_each(o);
+    fate f = {.fails = UINT32_MAX, .ends = UINT32_MAX};
+    uint32_t most = 0, broken = 0;
+    for (uint32_t s = 0; s < o->streams; s++) {
+        const stream *x = &streams_[epoch][s];
+        uint32_t n = given * m < x->n_rows ? given * m : x->n_rows;
+        uint32_t known = (packs(o) ? documents_known : items_known)(o, epoch, s, n, torn);
+        f.of[s] = known == UINT32_MAX ? known : known < n ? given : known / m;
+        if (f.of[s] < f.fails) f.fails = f.of[s];
+        broken += known != UINT32_MAX;
+        if (known == UINT32_MAX && o->last == DLP_LAST_DROP && x->n_rows / m < f.ends)
+            f.ends = x->n_rows / m;
+        if ((x->n_rows + m - 1) / m > most) most = (x->n_rows + m - 1) / m;
+    }
+    if (o->steps > 0) f.ends = (uint32_t)o->steps;
+    if (o->steps == DLP_FOREVER) f.ends = UINT32_MAX;
+    if (o->steps == 0 && o->last != DLP_LAST_DROP && broken == 0) f.ends = most;
+    if (f.fails >= f.ends) f.fails = UINT32_MAX;
+    if (f.fails != UINT32_MAX) f.ends = UINT32_MAX;
+    return f;
 }
 
 /* All streams of all epochs; 0: that is more than there is room for here, or an epoch without

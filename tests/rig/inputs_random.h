@@ -21,6 +21,8 @@ typedef struct config {
     int guard, guard_first, maps, positions, heals, share, n_lives;
     int shared;          /* shared_streams */
     int raises;          /* inputs that can't be read are errors, and can be in the next life */
+    int least;           /* min_items is given */
+    int set;             /* each epoch begins by set_epoch */
     int sharers, leaves; /* subscribers of SHARE_ONE; one of them leaves, with a batch */
     int events;          /* times that all ranks seek, or leave an epoch */
     uint32_t kill_every; /* calls of the makers' callback */
@@ -30,6 +32,7 @@ typedef struct config {
 
 typedef struct shared_words { /* of all processes */
     uint32_t calls, wrong;
+    uint64_t epoch; /* that set_epoch began; UINT64_MAX: it runs, or was not called */
 } shared_words;
 
 static config now_;
@@ -60,6 +63,21 @@ static int fails(uint64_t input, uint32_t attempt) {
     return torn_[input] || (now_.heals && input % 4 == 1 && attempt < 2);
 }
 
+/* A callback for an item of this epoch, or, UINT64_MAX, of any: set_epoch has returned. */
+static void callback_of(uint64_t epoch) {
+    uint64_t now = __atomic_load_n(&words_->epoch, __ATOMIC_SEQ_CST);
+    if (now_.set && (now == UINT64_MAX || (epoch != UINT64_MAX && epoch != now)))
+        __atomic_add_fetch(&words_->wrong, 1, __ATOMIC_SEQ_CST);
+}
+
+static int epoch_set(void *user, uint64_t epoch) {
+    (void)user;
+    __atomic_store_n(&words_->epoch, UINT64_MAX, __ATOMIC_SEQ_CST);
+    if (epoch % 2 == 0) poll(NULL, 0, 1);
+    __atomic_store_n(&words_->epoch, epoch, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
 static void die_now_and_then(void *bytes, size_t n) {
     uint32_t call = __atomic_add_fetch(&words_->calls, 1, __ATOMIC_SEQ_CST);
     if (now_.kill_every == 0 || call % now_.kill_every != 0 || getpid() == caller_) return;
@@ -80,6 +98,7 @@ static int load_part(void *user, dlp_part *part) {
     const order_plan *o = user;
     uint32_t n = o->count[part->index];
     die_now_and_then(part->data, (size_t)part->capacity);
+    callback_of(UINT64_MAX);
     if (fails(part->index, part->attempt)) return dlp_fail(part->call, 5, "torn");
     for (uint32_t i = 0; i < n; i++) ((uint64_t *)part->data)[i] = word_of(part->index, i);
     part->items = n;
@@ -90,6 +109,7 @@ static int load_part(void *user, dlp_part *part) {
 static int fetch_of_part(void *user, dlp_item *it) {
     const uint64_t *words = it->part->data;
     (void)user;
+    callback_of(it->epoch);
     if (words[it->part->item] != word_of(it->index, it->part->item) ||
         it->part->items != now_.o.count[it->index])
         __atomic_add_fetch(&words_->wrong, 1, __ATOMIC_SEQ_CST);
@@ -101,6 +121,7 @@ static int fetch_input(void *user, dlp_item *it) { /* for expand */
     uint64_t random = dlp_item_random(it, 7);
     (void)user;
     die_now_and_then(it->data[0], 8);
+    callback_of(it->epoch);
     if (fails(it->index, it->attempt)) return dlp_fail(it->call, 5, "torn");
     memcpy(it->data[0], &random, sizeof random);
     return 0;
@@ -109,6 +130,7 @@ static int fetch_input(void *user, dlp_item *it) { /* for expand */
 static int expand_input(void *user, dlp_expand *x) {
     const order_plan *o = user;
     uint64_t random;
+    callback_of(x->item->epoch);
     memcpy(&random, x->item->data[0], sizeof random);
     for (uint32_t i = 0; i < o->count[x->item->index]; i++) {
         dlp_item *it = dlp_expand_add(x);
@@ -122,6 +144,7 @@ static int expand_input(void *user, dlp_expand *x) {
 static int fetch_filtered(void *user, dlp_item *it) {
     const order_plan *o = user;
     die_now_and_then(it->data[0], 16);
+    callback_of(it->epoch);
     if (fails(it->index, it->attempt)) return dlp_fail(it->call, 5, "torn");
     item_put(it, it->index, 0, dlp_item_random(it, 7));
     return o->count[it->index] ? 0 : DLP_SKIP;
@@ -134,6 +157,7 @@ static int fetch_document(void *user, dlp_item *it) {
     uint32_t n = o->count[it->index];
     uint16_t random = (uint16_t)dlp_item_random(it, 7);
     die_now_and_then(it->data[0], 2 * LONGEST);
+    callback_of(it->epoch);
     if (fails(it->index, it->attempt)) return dlp_fail(it->call, 5, "torn");
     for (uint32_t i = 0; i < n; i++) ((uint16_t *)it->data[0])[i] = token_of(it->index, i);
     for (uint32_t i = 0; i < n; i++) ((uint16_t *)it->data[1])[i] = (uint16_t)(random + i);
@@ -275,11 +299,20 @@ static dlp_workers_desc rows_desc(const life *l) {
     return w;
 }
 
+/* What every part that is not empty has at least. */
+static uint64_t least_items(const order_plan *o) {
+    uint32_t least = MOST_COUNT;
+    for (uint32_t i = 0; i < o->inputs; i++)
+        if (o->count[i] > 0 && o->count[i] < least) least = o->count[i];
+    return least;
+}
+
 static void add_parts(dlp_pipe *p, config *c, const life *l) {
     order_plan *o = &c->o;
     dlp_part_desc d = {.n_parts = o->inputs,
                        .max_part_bytes = 8 * MOST_COUNT,
                        .max_items = MOST_COUNT,
+                       .min_items = c->least ? least_items(o) : 0,
                        .streams = o->streams,
                        .shuffle_parts = o->shuffle,
                        .shuffle_items = o->shuffle_items,
@@ -388,15 +421,15 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
                                 .rank = rank,
                                 .world_size = l->world,
                                 .threaded = l->threaded};
-    dlp_repeat_desc repeat = {.epochs = o->epochs};
+    dlp_repeat_desc repeat = {.epochs = o->epochs, .set_epoch = c->set ? epoch_set : NULL};
     dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
     int rc;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
-    if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH, shm.wait_subscribers = 1;
+    if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH;
+    if (c->share) shm.wait_subscribers = c->sharers;
     if (c->share == SHARE_ONE) {
         shm.share = DLP_SHARE_ONE;
         shm.serve_only = 1;
-        shm.wait_subscribers = c->sharers;
     }
     if (l->processes || c->share) desc.shm = &shm;
     if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;

@@ -78,16 +78,16 @@ count=$(awk '$1 !~ /\/$/ { n += $3 } END { print n + 0 }' $dir/found)
 [ "$count" -le $most ] || fail "atomics: $count accesses outside the links, $most are allowed"
 
 # One more is found, and one in a comment is none.
-probe=src/core/tune.h
-mkdir -p $dir/more/core
+probe=src/work/tune.h
+mkdir -p $dir/more/work
 {
     cat $probe
     printf '/* DLPI_ADD_SEQ(&not, 1) */\nstatic uint32_t probe(uint32_t *at) {\n'
     printf '    return DLPI_LOAD_ACQ( &at[f(1, 2)] ); /* DLPI_LOAD_SEQ(at) */\n}\n'
-} >$dir/more/core/tune.h
-found_in $dir/more $dir/more/core/tune.h >$dir/found.more
-grep '^core/tune.h' $dir/found | LC_ALL=C comm -13 - $dir/found.more >$dir/difference
-[ "$(cat $dir/difference)" = 'core/tune.h LOAD_ACQ(&at[f(1,2)]) 1' ] ||
+} >$dir/more/work/tune.h
+found_in $dir/more $dir/more/work/tune.h >$dir/found.more
+grep '^work/tune.h' $dir/found | LC_ALL=C comm -13 - $dir/found.more >$dir/difference
+[ "$(cat $dir/difference)" = 'work/tune.h LOAD_ACQ(&at[f(1,2)]) 1' ] ||
     fail "atomics: $probe with an access more: $(cat $dir/difference)"
 
 echo "atomics: $count of dlpipe.h outside the links, $(sed -n 's/^shm\/ all //p' $dir/found) in" \

@@ -1,8 +1,8 @@
 #!/bin/sh
-# In which lines of src/ does a file ask about a feature that is not its own? And which names in the
-# core are those of a feature? Both are counted for each file, and held against features.known: no
-# count may be above the one there. Where one is below, the file is to be written again by
-# "features.sh known".
+# In which lines of src/ does a file ask about a feature that is not its own? Which lines of the
+# core speak of a feature at all, and which names there are those of a feature? All are counted for
+# each file, with the fields of a pipe, and held against features.known: no count may be above that
+# there. Where one is below, the file is to be written again by "features.sh known".
 #
 #   tests/tools/features.sh           the table, and the comparison
 #   tests/tools/features.sh list      each such line, and each such name
@@ -17,26 +17,30 @@
 # of a struct, a function, a constant. It counts once for each feature. A file does not ask about
 # its own (the last argument there). src/doc, and src/s3, a product of its own, are not looked at.
 #
-# A line of src/core or src/build asks about a role if a condition of it, as above, looks at whether
-# a pipe has a lender, keeper, holder or sink, or what its source leaves out: a call through their
-# tables does not count. The plain thing in a default table makes such a condition needless.
+# The core is the rooms pipe, wait, fail, cells, slot, row, work and deliver, with flight, observe
+# and build. A line of it asks about a role if a condition of it, as above, looks at whether a pipe
+# has a lender, keeper, holder or sink, or what its source leaves out: a call through their tables
+# does not count. The plain thing in a default table makes such a condition needless.
 #
-# A field is a member of struct dlp_pipe, as src/core/pipe.h declares it; those of a struct that is
+# A line of the core speaks of a feature if it has a word of one at all, in a condition, a call or a
+# flag, or if it names the keeper, holder, sink or lender of a pipe, or those that share it.
+#
+# A field is a member of struct dlp_pipe, as src/pipe/pipe.h declares it; those of a struct that is
 # embedded are not counted.
 #
-# What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
+# What is a name: an identifier in the core that has part, shard, split, slice, chunk,
 # transfer, xfer, device, cache, stream, preload, scratch or push in it, in any case; but for
 # cache_line and partial. Each use counts.
 dir=build/features
 . tests/rig/shell_rig
 fresh_dir
 
-# Lines "asks FILE FEATURE LINE TEXT", "roles FILE LINE TEXT" and "names FILE IDENTIFIER". Where $1/
-# is part of a file's name, what is behind it is the file.
+# Lines "asks FILE FEATURE LINE TEXT", "roles FILE LINE TEXT", "speaks FILE LINE TEXT" and "names
+# FILE IDENTIFIER". Where $1/ is part of a file's name, what is behind it is the file.
 found_in() { # SRC FILE...
     src=$1
     shift
-    awk -v src="$src/" '
+    awk -v src="$src/" "$code_awk"'
     function feature(name, members, functions, others, own) {
         word[name] = "(->|[.])(" members ")([^a-zA-Z0-9_]|$)"
         if (functions != "") word[name] = word[name] "|(^|[^a-zA-Z0-9_])(" functions ")[(]"
@@ -55,7 +59,8 @@ found_in() { # SRC FILE...
             "call_clock_every|in_worker|asleep_most|all_inline|any_inline|untimed",
             "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
-            "core/(workers|scheduler|pace)[.]h|build/placement[.]h|shm/(supervisor|start)[.]h")
+            "work/workers[.]h|deliver/(scheduler|pace)[.]h|build/placement[.]h|" \
+            "shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")
         feature("transfer",
@@ -63,27 +68,27 @@ found_in() { # SRC FILE...
             "dlpi_transfer_[a-z_]+|dlpi_dev_slot|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
             "stages/transfer[.]h|device/.*")
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
-            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "core/tune[.]h")
+            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "work/tune[.]h")
         feature("in_flight", "fetcher|in_flight|batch_pool",
             "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
             "DLP_FETCH_[A-Z]+",
-            "core/in_flight[.]h|(stages|open)/(fetch|join)[.]h|source/files[.]h")
+            "flight/in_flight[.]h|(stages|open)/(fetch|join)[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
-            "stages/sampler[.]h|core/open_end[.]h|order/parts[.]h|device/.*")
+            "stages/sampler[.]h|slot/open_end[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
             "open/chunk_load[.]h|report/words[.]h")
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
-            "core/(dispatch|claim)[.]h")
+            "wait/dispatch[.]h|slot/claim[.]h")
         feature("unordered", "unordered|window_used", "dlpi_window_[a-z_]+", "",
-            "core/(deliver|window)[.]h")
+            "deliver/deliver[.]h|slot/window[.]h")
         feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",
             "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
-            "DLPI_CELLS_(OWN|TURN)", "core/(collate|cells)[.]h|stages/batch[.]h")
+            "DLPI_CELLS_(OWN|TURN)", "work/collate[.]h|cells/cells[.]h|stages/batch[.]h")
         feature("lists", "lists", "dlpi_lists?_[a-z_]+",
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
         feature("tensors", "exported|n_exported|exported_closed",
@@ -97,35 +102,9 @@ found_in() { # SRC FILE...
         feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push(er|_[a-z]+)?[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
+        core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload|" \
             "scratch|push"
-    }
-
-    # The line without comments and with empty strings.
-    function bare(s,    out, c, n) {
-        out = ""
-        if (in_comment) {
-            if (!(n = index(s, "*/"))) return ""
-            in_comment = 0
-            s = substr(s, n + 2)
-        }
-        while (match(s, /\/\*|\/\/|"|\047/)) {
-            c = substr(s, RSTART, 1)
-            out = out substr(s, 1, RSTART - 1)
-            if (c != "/") {
-                s = substr(s, RSTART + 1)
-                n = c == "\"" ? match(s, /^([^"\\]|\\.)*"/) : match(s, /^([^\047\\]|\\.)*\047/)
-                s = substr(s, n > 0 ? RLENGTH + 1 : 1)
-                out = out c c
-            } else if (substr(s, RSTART + 1, 1) == "/") {
-                return out
-            } else {
-                s = substr(s, RSTART + 2)
-                if (!(n = index(s, "*/"))) { in_comment = 1; return out }
-                s = substr(s, n + 2)
-            }
-        }
-        return out s
     }
 
     # Does a share of a condition look at whether a role is there?
@@ -134,11 +113,19 @@ found_in() { # SRC FILE...
         return s ~ /(->|[.])(lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
     }
 
+    # Has a line of the core a word of a feature that is not its own, or a role?
+    function speaks(s,    f) {
+        if (s ~ /(->|[.])(lender|keeper|sink|holder)(_stage)?([^a-zA-Z0-9_]|$)/) return 1
+        if (s ~ /(->|[.])(sharing|kept_by|stay)([^a-zA-Z0-9_]|$)/) return 1
+        for (f in word) if (s ~ word[f] && file !~ owner[f]) return 1
+        return 0
+    }
+
     # A condition that begins in line at: which of its lines ask?
     function asked(text, at,    line, n, i, f) {
         n = split(text, line, "\n")
         for (i = 1; i <= n; i++)
-            if (file ~ /^(core|build)\// && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
+            if (file ~ core && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
                 role_seen[at + i - 1] = 1
                 print "roles", file, at + i - 1, shown[at + i - 1]
             }
@@ -200,7 +187,8 @@ found_in() { # SRC FILE...
     {
         shown[FNR] = $0
         sub(/^ +/, "", shown[FNR])
-        if (file ~ /^(core|build)\//) {
+        if (file ~ core) {
+            if (speaks(code)) print "speaks", file, FNR, shown[FNR]
             rest = code
             while (match(rest, /[a-zA-Z_][a-zA-Z0-9_]*/)) {
                 id = substr(rest, RSTART, RLENGTH)
@@ -238,32 +226,28 @@ fields() { # how many fields has struct dlp_pipe in this file?
         }'
 }
 
-sum() { # lines "FILE asks N", "FILE roles N" and "FILE names N"
+sum() { # lines "FILE asks N", and so for roles, speaks and names
     awk '{ n[$2 " " $1]++ } END { for (k in n) print k, n[k] }' | LC_ALL=C sort
-}
-
-# Which counts are above those known?
-grown() { # COUNTS
-    awk 'FNR == NR { if (!/^#/) known[$1 " " $2] = $3; next }
-        $3 > known[$1 " " $2] + 0 { print "  " $1 ": " $2, $3 ", known " known[$1 " " $2] + 0 }' \
-        tests/tools/features.known "$1"
 }
 
 files=$(ls src/*/*.h | grep -v '^src/\(doc\|s3\)/' | LC_ALL=C sort)
 # shellcheck disable=SC2086
 found_in src $files >$dir/found
 sum <$dir/found >$dir/counts
+echo "pipe/pipe.h fields $(fields src/pipe/pipe.h)" >>$dir/counts
 
 case ${1:-} in
 list)
     grep '^asks' $dir/found | sed 's/^asks \([^ ]*\) \([^ ]*\) \([^ ]*\) /src\/\1:\3: \2: /'
-    sed -n 's/^roles \([^ ]*\) \([^ ]*\) /src\/\1:\2: role: /p' $dir/found
+    sed -n 's/^roles \([^ ]*\) \([^ ]*\) /src\/\1:\2: role: /p
+        s/^speaks \([^ ]*\) \([^ ]*\) /src\/\1:\2: speaks: /p' $dir/found
     grep '^names' $dir/found | LC_ALL=C sort | uniq -c | awk '{ print "src/" $3 ": " $4, $1 }'
     exit
     ;;
 known)
     echo '# What features.sh counts for each file: lines that ask about features of others, or'
-    echo '# whether a role is there, and names of features in the core. These may only shrink.'
+    echo '# whether a role is there, lines and names of the core that speak of a feature, and the'
+    echo '# fields of struct dlp_pipe. These may only shrink.'
     cat $dir/counts
     exit
     ;;
@@ -272,6 +256,7 @@ esac
 awk '
 $1 == "asks" { if (!($2 in all)) file[++files] = $2; n[$2, $3]++; all[$2]++; of[$3]++; total++ }
 $1 == "roles" { roles++ }
+$1 == "speaks" { spoken++ }
 $1 == "names" { uses++; named[$2]++; if (!(($2, $3) in id)) { id[$2, $3] = 1; ids[$2]++ } }
 END {
     print "lines that ask about a feature of another file:"
@@ -298,32 +283,33 @@ END {
     for (f in named) printf "%-22s %5d %5d\n", f, named[f], ids[f] | "LC_ALL=C sort"
     close("LC_ALL=C sort")
     printf "%-22s %5d\n", "all", uses
-    printf "\nlines in the core that ask whether a role is there: %d\n", roles
+    printf "\nlines in the core that speak of a feature or a role: %d\n", spoken
+    printf "lines in the core that ask whether a role is there: %d\n", roles
 }
 function width(k) { return length(order[k]) > 4 ? length(order[k]) : 4 }' $dir/found
 
-echo "fields of struct dlp_pipe: $(fields src/core/pipe.h)"
+echo "fields of struct dlp_pipe: $(fields src/pipe/pipe.h)"
 
 # One such line more, a name, and a field more, are found.
-probe=src/core/feed.h
-mkdir -p $dir/more/core
+probe=src/slot/feed.h
+mkdir -p $dir/more/slot $dir/more/pipe
 {
     cat $probe
     printf 'static void probe(const dlp_pipe *p) {\n    if (p->d.seed != 0 &&\n'
     printf '        p->split) return;\n    if (p->sink) return;\n}\n'
-} >$dir/more/core/feed.h
-found_in $dir/more $dir/more/core/feed.h | sum >$dir/counts.more
-for what in asks roles names; do
-    [ $(($(awk -v w=$what '$1 == "core/feed.h" && $2 == w { print $3 }' $dir/counts) + 1)) -eq \
+} >$dir/more/slot/feed.h
+found_in $dir/more $dir/more/slot/feed.h | sum >$dir/counts.more
+for what in asks roles names speaks; do
+    more=1
+    [ $what != speaks ] || more=2
+    [ $(($(awk -v w=$what '$1 == "slot/feed.h" && $2 == w { print $3 }' $dir/counts) + more)) -eq \
         "$(awk -v w=$what '$2 == w { print $3 }' $dir/counts.more)" ] ||
         fail "features: $probe with a line more that asks is not counted so: $what"
 done
-awk '{ print } /^struct dlp_pipe {$/ { print "    int more, *others;" }' src/core/pipe.h \
-    >$dir/more/core/pipe.h
-[ "$(fields $dir/more/core/pipe.h)" -eq $(($(fields src/core/pipe.h) + 2)) ] ||
-    fail "features: src/core/pipe.h with fields more is not counted so"
+awk '{ print } /^struct dlp_pipe {$/ { print "    int more, *others;" }' src/pipe/pipe.h \
+    >$dir/more/pipe/pipe.h
+[ "$(fields $dir/more/pipe/pipe.h)" -eq $(($(fields src/pipe/pipe.h) + 2)) ] ||
+    fail "features: src/pipe/pipe.h with fields more is not counted so"
 
-new=$(grown $dir/counts)
-[ -z "$new" ] || fail "features: more than features.known has (see \"features.sh list\"):
-$new"
+counts_held features
 [ $wrong -eq 0 ]

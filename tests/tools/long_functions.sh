@@ -45,7 +45,7 @@ sized() { # LINES HEAD
     awk -v n="$1" 'BEGIN { for (i = 2; i < n; i++) print i == 9 ? "done:" : "    a++;" }'
     echo '}'
 }
-mkdir -p $dir/src/core
+mkdir -p $dir/src/row
 {
     echo 'struct record {'
     awk 'BEGIN { for (i = 0; i < 60; i++) print "    int a;" }'
@@ -54,9 +54,9 @@ mkdir -p $dir/src/core
     sized 51 'DLPDEF const char *a_line_more(int a)'
     sized 52 '__attribute__((format(printf, 1, 2))) static int says(const char *format,
                                                         ...)'
-} >$dir/src/core/probe.h
-said=$(long_in $dir/src $dir/src/core/probe.h | tr '\n' ' ')
-[ "$said" = 'core/probe.h a_line_more 51 core/probe.h says 53 ' ] ||
+} >$dir/src/row/probe.h
+said=$(long_in $dir/src $dir/src/row/probe.h | tr '\n' ' ')
+[ "$said" = 'row/probe.h a_line_more 51 row/probe.h says 53 ' ] ||
     fail "long_functions: the probe has others: $said"
 
 grep -v '^#' tests/tools/long_functions.known | LC_ALL=C sort >$dir/known

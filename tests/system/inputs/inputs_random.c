@@ -126,12 +126,13 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->events = (int)(test_pick(&d, 2) * test_pick(&d, 4));
     c->share = processes && test_pick(&d, 8) == 0 ? 1 + (int)test_pick(&d, 4) : 0;
     if (c->share == SHARE_ONE && c->o.steps == DLP_FOREVER) c->share = SHARE_WAIT;
-    c->sharers = c->share == SHARE_ONE ? 1 + (int)test_pick(&d, 3) : 1;
+    c->sharers = 1 + (int)test_pick(&d, 3);
     c->leaves = c->sharers > 1 && test_pick(&d, 2);
     if (c->share) c->events = 0;
     c->raises = !c->share && test_pick(&d, 3) == 0;
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
     c->shared = (int)test_pick(&d, 2);
+    c->least = (int)test_pick(&d, 2);
     c->n_lives = 1 + (int)test_pick(&d, MOST_LIVES);
     if (c->raises && c->n_lives == 1) c->n_lives = 2;
     if (c->share == SHARE_ONE) c->n_lives = 1; /* nobody has a state */
@@ -140,6 +141,7 @@ static void draw(config *c, uint64_t seed, int processes) {
         draw_life(c, &c->lives[i], &d, processes);
         ranks |= c->lives[i].world > 1;
     }
+    c->set = !ranks && !c->share && test_pick(&d, 3) == 0;
     c->o.ends = c->o.steps || !ranks ? ENDS_ALONE : test_pick(&d, 4) ? ENDS_AGREE : ENDS_UNEVEN;
     if (c->o.ends == ENDS_UNEVEN) c->n_lives = 1, c->raises = 0;
     c->lives[c->n_lives - 1].stop = c->o.steps == DLP_FOREVER ? 9 : UINT32_MAX;
@@ -163,11 +165,11 @@ static void describe(const config *c) {
     printf(
         "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
         "%s, epochs %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
-        "raises %d, shared %d, share %d %d %d, events %d, kill %u\n",
+        "raises %d, least %d, set_epoch %d, shared %d, share %d %d %d, events %d, kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
         o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->tokens, o->overlap,
-        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->shared,
-        c->share, c->sharers, c->leaves, c->events, c->kill_every);
+        o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises, c->least,
+        c->set, c->shared, c->share, c->sharers, c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",
@@ -226,7 +228,10 @@ static void release(rank2 *k, int most) {
     }
 }
 
+static fate fates_[MOST_EPOCHS]; /* of this life, with inputs that can't be read */
+
 static uint32_t epoch_batches(const rank2 *k) {
+    if (now_.raises) return fates_[k->at.epoch].ends;
     return batches_of(&now_.o, k->at.epoch, k->rank, k->l->world);
 }
 
@@ -315,12 +320,12 @@ static void took(rank2 *k, dlp_batch *b) {
 /* Does the next batch of some rank fail? Ranks that agree on ends fail together; of others those
    whose own it is, and this one leaves off with them. */
 static int error_due(rank2 *k) {
-    const uint32_t c = now_.o.streams;
+    const fate *f = &fates_[k->at.epoch < MOST_EPOCHS ? k->at.epoch : 0];
     uint32_t from, to;
     streams_of(&now_.o, k->rank, k->l->world, &from, &to);
-    if (!now_.raises || k->at.epoch >= (uint64_t)now_.o.epochs) return 0;
-    if (!batch_fails(&now_.o, k->at.epoch, k->at.k, 0, c, torn_)) return 0;
-    k->raised = 1 + batch_fails(&now_.o, k->at.epoch, k->at.k, from, to, torn_);
+    if (!now_.raises || k->at.epoch >= (uint64_t)now_.o.epochs || f->fails != k->at.k) return 0;
+    for (k->raised = 1; from < to; from++)
+        if (f->of[from] == f->fails) k->raised = 2;
     return 1;
 }
 
@@ -328,7 +333,7 @@ static int error_due(rank2 *k) {
 static int names_torn(const dlp_error *e) {
     const char *number = strchr(e->message, ' ');
     uint64_t input = number ? strtoull(number, NULL, 10) : UINT64_MAX;
-    return input < now_.o.inputs && torn_[input];
+    return input < now_.o.inputs && torn_[input] && e->has_item && e->index == input;
 }
 
 /* next fails, and says of which input; its state is still that of the batch before. */
@@ -395,14 +400,19 @@ typedef struct listener {
 static listener listeners_[MOST_LISTENERS];
 static uint32_t given_[MOST_EPOCHS][MOST_ROWS]; /* of SHARE_ONE: how often each was released */
 
-static int listener_opens(listener *k, dlp_subscriber **s) {
+/* The policy of a subscriber to all batches; the first one's is the configuration's. */
+static int policy_of(const listener *k) {
+    return k->number == 0 ? now_.share : 1 + (now_.share + k->number) % 3;
+}
+
+static int listener_opens(listener *k, dlp_subscriber **s, int tries) {
     char name[64];
     dlp_subscriber_desc d = {.max_held = 1,
-                             .when_behind = now_.share == SHARE_ONE ? 0 : now_.share - 1};
+                             .when_behind = now_.share == SHARE_ONE ? 0 : policy_of(k) - 1};
     dlp_error err;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
     k->rc = DLP_ERR_SYSTEM;
-    for (int i = 0; i < 20000 && k->rc != DLP_OK; i++)
+    for (int i = 0; i < tries && k->rc != DLP_OK; i++)
         if ((k->rc = dlp_subscriber_open(s, name, &d, &err)) != DLP_OK) poll(NULL, 0, 1);
     return k->rc;
 }
@@ -414,27 +424,37 @@ static const char *heard_wrong(const dlp_batch *b, int64_t last) {
     if (b->epoch < (uint64_t)now_.o.epochs)
         what = batch_wrong(b, b->epoch, (uint32_t)b->in_epoch, 0, 1,
                            batches_of(&now_.o, b->epoch, 0, 1));
-    if (what == NULL && at <= last && !now_.leaves) what = "order";
+    if (what == NULL && at <= last && !(now_.leaves && now_.share == SHARE_ONE)) what = "order";
     return what;
 }
 
-/* Each batch is what it says, and they come in order; a policy may leave some out. Of those that
-   share batches one may leave with one, which another has then. */
+/* True if the subscriber is to leave now, with the batch: of those that share batches one, whose
+   batch another one has then; of those that get all of them any but the first, which comes back. */
+static int listener_leaves(const listener *k) {
+    if (!now_.leaves) return 0;
+    if (now_.share == SHARE_ONE) return k->number == 0 && k->got == 2;
+    return k->number > 0 && k->got % 3 == 2;
+}
+
+/* Each batch is what it says, and they come in order; a policy may leave some out. */
 static void *listen_to(void *arg) {
     listener *k = arg;
     dlp_subscriber *s = NULL;
     dlp_batch *b;
     int64_t last = -1;
-    if (listener_opens(k, &s) != DLP_OK) return NULL;
+    if (listener_opens(k, &s, 20000) != DLP_OK) return NULL;
     while ((k->rc = dlp_subscriber_next_timeout(s, &b, 30000)) == DLP_OK) {
         const char *what = heard_wrong(b, last);
         uint64_t epoch = b->epoch, number = b->in_epoch;
         if (what) snprintf(k->wrong, sizeof k->wrong, "a subscriber's batch: %s", what);
         last = (int64_t)(epoch << 32 | number);
         k->got++;
-        if (now_.leaves && k->number == 0 && k->got == 2) {
-            k->rc = DLP_END;
-            break;
+        if (listener_leaves(k)) {
+            if (k->got % 2) dlp_subscriber_release(s, b);
+            dlp_subscriber_close(s);
+            if (now_.share != SHARE_ONE && listener_opens(k, &s, 20) == DLP_OK) continue;
+            k->rc = DLP_END; /* the pipe may have ended */
+            return NULL;
         }
         if (now_.share != SHARE_WAIT && k->got % 3 == 0) poll(NULL, 0, 2);
         dlp_subscriber_release(s, b);
@@ -539,8 +559,10 @@ static int errors_; /* some life has ended with one */
 static void tear(const config *c, int i, place at) {
     for (uint32_t k = 0; c->raises && k < c->o.inputs; k++) {
         torn_[k] = i + 1 < c->n_lives && dlp_hash(c->seed, 9, (uint64_t)i, k) % 9 == 0;
-        if (!may_fail(&c->o, k) || read_again(&c->o, at.epoch, at.k, k)) torn_[k] = 0;
+        if (!has_rows(&c->o, k) || read_again(&c->o, at.epoch, at.k, k)) torn_[k] = 0;
     }
+    for (int e = 0; c->raises && e < c->o.epochs; e++)
+        fates_[e] = fate_of(&c->o, (uint64_t)e, (uint64_t)e == at.epoch ? at.k : 0, torn_);
 }
 
 /* Returns NULL, or what was wrong. */
@@ -554,6 +576,7 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
     if (!can_run(c)) return "";
     now_ = *c;
     memset(words_, 0, sizeof *words_);
+    words_->epoch = UINT64_MAX;
     for (int i = 0; i < c->n_lives; i++) {
         life *l = &now_.lives[i];
         const char *what;
@@ -604,7 +627,9 @@ static void tally(const config *c) {
                                         "subscribers",
                                         "shared",
                                         "left with a batch",
-                                        "errors"};
+                                        "errors",
+                                        "min_items",
+                                        "set_epoch"};
     enum { N = sizeof words / sizeof *words };
     static uint64_t n[N];
     const order_plan *o = c ? &c->o : NULL;
@@ -638,8 +663,10 @@ static void tally(const config *c) {
                              c->guard == GUARD_REPLACE,
                              c->share,
                              c->share == SHARE_ONE,
-                             c->leaves,
-                             errors_};
+                             c->share && c->leaves,
+                             errors_,
+                             c->least && o->kind == OF_PARTS,
+                             c->set};
         for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
     }
 }

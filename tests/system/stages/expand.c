@@ -13,10 +13,18 @@
 
 #define INPUTS 300
 
+enum { NOTHING, FAILS, DIES };
+
 typedef struct seen_all {
     uint32_t calls, kill_every, over, fail;
-    uint32_t torn; /* one in so many inputs can't be read; 0: none */
-    uint32_t runs; /* longest run of inputs that a cell had */
+    uint32_t torn;           /* one in so many inputs can't be read; 0: none */
+    uint32_t runs;           /* longest run of inputs that a cell had */
+    uint64_t now;            /* with set_epoch: the epoch that it began, UINT64_MAX while it runs */
+    uint32_t running, wrong; /* callbacks; those of another epoch than now */
+    int set;                 /* there is a set_epoch */
+    int spoils;              /* 1: callbacks write over all that they are given */
+    int first;               /* what the first call of each input does: */
+    uint8_t called[INPUTS];  /* with first: calls of each input */
 } seen_all;
 
 static seen_all *seen; /* shared */
@@ -38,26 +46,81 @@ static int dies(void) {
     return seen->kill_every != 0 && n % seen->kill_every == 0;
 }
 
-static int fetch(void *user, dlp_item *it) {
+/* With `first`: each input fails, or kills its worker, once. */
+static int first_call(const dlp_item *it) {
+    uint8_t *called = &seen->called[it->index];
+    if (seen->first == NOTHING) return 0;
+    if (it->attempt != (seen->first == FAILS ? *called : 0)) seen->wrong++;
+    if ((*called)++ > 0) return 0;
+    if (seen->first == DIES) raise(SIGKILL);
+    return dlp_fail(it->call, 5, "the first call");
+}
+
+/* ---- set_epoch: no callback runs beside it, or before it for its epoch ---- */
+
+static void epoch_check(uint64_t epoch) {
+    if (seen->set && __atomic_load_n(&seen->now, __ATOMIC_SEQ_CST) != epoch)
+        __atomic_add_fetch(&seen->wrong, 1, __ATOMIC_SEQ_CST);
+}
+
+static void epoch_enter(uint64_t epoch) {
+    __atomic_add_fetch(&seen->running, 1, __ATOMIC_SEQ_CST);
+    epoch_check(epoch);
+    if (seen->set && epoch % 2 == 0) usleep(50);
+}
+
+static void epoch_leave(uint64_t epoch) {
+    epoch_check(epoch);
+    __atomic_sub_fetch(&seen->running, 1, __ATOMIC_SEQ_CST);
+}
+
+static int epoch_set(void *user, uint64_t epoch) {
     (void)user;
-    if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
-    *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
-    if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
+    if (__atomic_load_n(&seen->running, __ATOMIC_SEQ_CST) != 0) seen->wrong++;
+    __atomic_store_n(&seen->now, UINT64_MAX, __ATOMIC_SEQ_CST);
+    usleep(2000);
+    __atomic_store_n(&seen->now, epoch, __ATOMIC_SEQ_CST);
     return 0;
 }
 
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    epoch_enter(it->epoch);
+    epoch_leave(it->epoch);
+    if (first_call(it) != 0) return DLP_ERR_CALLBACK;
+    if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
+    *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
+    if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
+    if (seen->spoils) item_spoil(it);
+    return 0;
+}
+
+/* Write over what an expander sees, and over an item that it has made. */
+static void spoil(dlp_expand *x, dlp_item *it) {
+    static const uint32_t made[] = {0, 1, 4, 8000000, UINT32_MAX};
+    if (!seen->spoils) return;
+    x->n_made = made[base(x->n_made) % 5];
+    x->item = NULL;
+    x->call = NULL;
+    if (it != NULL) item_spoil(it);
+}
+
 static int expand(void *user, dlp_expand *x) {
-    uint64_t b = *(const uint64_t *)x->item->data[0];
-    uint32_t n = made(x->item->index) + (seen->over == x->item->index + 1 ? 9 : 0);
+    uint64_t index = x->item->index, b = *(const uint64_t *)x->item->data[0];
+    uint32_t n = made(index) + (seen->over == index + 1 ? 9 : 0);
     int die = dies();
     (void)user;
+    epoch_enter(x->item->epoch);
+    epoch_leave(x->item->epoch);
+    spoil(x, NULL);
     for (uint32_t i = 0; i < n; i++) {
         dlp_item *it = dlp_expand_add(x);
         if (it == NULL) return 0;
-        ((uint64_t *)it->data[0])[0] = die ? 1 : x->item->index;
+        ((uint64_t *)it->data[0])[0] = die ? 1 : index;
         ((uint64_t *)it->data[0])[1] = b + i;
         memset(it->data[1], (int)(i + 1), (i + b) % 8);
         it->length[1] = (i + b) % 8;
+        spoil(x, it);
     }
     if (die && dlp_expand_add(x) != NULL) raise(SIGKILL);
     if (die) raise(SIGKILL);
@@ -65,13 +128,17 @@ static int expand(void *user, dlp_expand *x) {
 }
 
 static int keep(void *user, dlp_item *it) { /* 1 in 10 */
+    uint64_t b;
     (void)user;
+    epoch_enter(it->epoch);
+    epoch_leave(it->epoch);
     if (dies()) {
         memset(it->data[0], 255, 8);
         raise(SIGKILL);
     }
-    *(uint64_t *)it->data[0] = base(it->index);
-    return base(it->index) % 10 ? DLP_SKIP : 0;
+    b = *(uint64_t *)it->data[0] = base(it->index);
+    if (seen->spoils) item_spoil(it);
+    return b % 10 ? DLP_SKIP : 0;
 }
 
 static int add_one(void *user, dlp_item *it) { /* a map in place, which is not idempotent */
@@ -107,6 +174,7 @@ typedef struct item2 {
 
 static item2 list[16][INPUTS * 50];
 static uint64_t n_list[16];
+static uint64_t first_torn; /* the first input of the epoch that can't be read; INPUTS: none */
 
 /* What is cut every `window` items of stream s, permuted. */
 static void mix(uint64_t s, uint64_t window, uint64_t epoch) {
@@ -240,6 +308,7 @@ static void any_case(uint64_t *random, int processes) {
         r.expand.workers.on_error = DLP_ON_ERROR_DROP;
         seen->torn = 2 + test_pick(random, 20);
     }
+    seen->spoils = (int)(*random >> 63);
     if (processes) {
         r.pipe.shm = &shm;
         r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
@@ -458,31 +527,52 @@ static void fail__by_input__named(void) {
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);
 }
 
-/* Batch n, where each input that can't be read has a row: is its error that of the first of these,
-   or are there none, and all is there? */
+/* The inputs of a run have tries and deaths of their own: an input that fails once, or kills its
+   worker once, is no worse off behind others that did. */
+static void fail__each_input_of_a_run_once__all_come(int first) {
+    dlp_shm_desc shm = {.max_kills = 2};
+    rig2 r;
+    init(&r, 0);
+    seen->first = first;
+    r.repeat.epochs = 1;
+    r.expand.workers.num_workers = 1;
+    r.expand.workers.retries = 1;
+    if (first == DIES) {
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+    }
+    CHECK(run(&r, NULL) == batches(&r));
+    CHECK(seen->runs > 1 && seen->wrong == 0);
+    for (int i = 0; i < INPUTS; i++) CHECK(seen->called[i] == 2);
+}
+
+/* Is batch n all there, or does it lack a row of the first input that can't be read, and fail? */
 static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
     char words[32];
-    for (uint64_t at = n * 8; at < n * 8 + 8 && at < n_list[0]; at++) {
-        const item2 *x = &list[0][at];
-        if (!torn(x->index)) continue;
-        snprintf(words, sizeof words, "input %d: torn", (int)x->index);
-        return rc == DLP_ERR_CALLBACK && strstr(dlp_pipe_error(p)->message, words) != NULL;
+    if (first_torn < INPUTS && n * 8 + 8 > n_list[0]) {
+        const dlp_error *e = dlp_pipe_error(p);
+        snprintf(words, sizeof words, "input %d: torn", (int)first_torn);
+        return rc == DLP_ERR_CALLBACK && strstr(e->message, words) != NULL && e->has_item == 1 &&
+               e->index == first_torn && e->position == n_list[0];
     }
     for (uint32_t i = 0; rc == DLP_OK && i < b->count; i++)
         if (((const uint64_t *)b->fields[0].data)[2 * i] != list[0][n * 8 + i].index) return 0;
     return rc == DLP_OK;
 }
 
-/* What is read, and what is not, in the order of a shuffled epoch, with windows or, 0, without. */
+/* The order of a shuffled epoch before the first input that can't be read, with windows or, 0,
+   without. Of windows only those are known that end before that input. */
 static void write_down_torn(uint64_t epoch, uint64_t window) {
     static dlp_permutation order;
     n_list[0] = 0;
+    first_torn = INPUTS;
     dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, 0), epoch);
-    for (uint64_t j = 0; j < INPUTS; j++) {
+    for (uint64_t j = 0; j < INPUTS && first_torn == INPUTS; j++) {
         uint64_t i = dlp_permutation_at(&order, j);
-        for (uint32_t k = 0; k < made(i) + (uint32_t)torn(i); k++)
-            list[0][n_list[0]++] = (item2){i, k, j, k + 1u};
+        if (torn(i)) first_torn = i;
+        for (uint32_t k = 0; k < made(i); k++) list[0][n_list[0]++] = (item2){i, k, j, k + 1u};
     }
+    if (window && first_torn < INPUTS) n_list[0] = n_list[0] / window * window;
     if (window) mix(0, window, epoch);
 }
 
@@ -527,10 +617,9 @@ static void fail__ahead_of_an_epoch_that_is_left__unseen(uint64_t seed) {
         r.expand.workers.num_workers = makers[i % 3];
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         for (uint64_t epoch = 0; epoch < 8 && ok; epoch++) {
-            uint64_t first = 0, n = 0;
+            uint64_t n = 0;
             write_down_torn(epoch, 0);
-            while (first < n_list[0] && !torn(list[0][first].index)) first++;
-            while (ok && n < first / 8 && (n == 0 || test_pick(&seed, 8))) {
+            while (ok && n < n_list[0] / 8 && (n == 0 || test_pick(&seed, 8))) {
                 int rc = dlp_pipe_next_timeout(p, &b, 20000);
                 ok &= rc == DLP_OK && b->epoch == epoch && as_torn(p, b, rc, n++);
                 if (rc == DLP_OK) dlp_pipe_release(p, b);
@@ -539,6 +628,40 @@ static void fail__ahead_of_an_epoch_that_is_left__unseen(uint64_t seed) {
             ok &= dlp_pipe_next_epoch(p) == DLP_OK;
         }
         CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Whatever ends an epoch: all streams, the first, steps, or the caller, who leaves it. */
+static void set_epoch__any_end__no_callback_before_or_beside_it(void) {
+    static const int32_t makers[] = {DLP_NONE, 1, 4};
+    for (int i = 0; i < 48; i++) {
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b = NULL;
+        dlp_error err;
+        uint64_t last = UINT64_MAX, epochs = 0;
+        int n = 0, rc;
+        init(&r, i % 2);
+        seen->set = 1;
+        seen->now = UINT64_MAX;
+        r.repeat.epochs = 3;
+        r.repeat.set_epoch = epoch_set;
+        r.expand.workers.num_workers = makers[i / 2 % 3];
+        r.expand.streams = i % 4 ? 4 : 1;
+        r.expand.window = i / 6 % 2 ? 32 : 0;
+        r.batch.last = i / 12 == 0 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
+        r.expand.steps_per_epoch = i / 12 == 1 ? 2 : 0;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            CHECK(b->epoch == seen->now);
+            epochs += b->epoch != last;
+            last = b->epoch;
+            dlp_pipe_release(p, b);
+            if (i / 12 == 3 && ++n % 2 == 0 && dlp_pipe_next_epoch(p) != DLP_OK) break;
+        }
+        CHECK(rc == DLP_END && epochs == 3);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        CHECK(seen->wrong == 0);
     }
 }
 
@@ -596,8 +719,11 @@ int main(int argc, char **argv) {
     loader__filter__small_batches_are_copied_by_next();
     stats__workers_killed__exact();
     fail__by_input__named();
+    fail__each_input_of_a_run_once__all_come(FAILS);
+    fail__each_input_of_a_run_once__all_come(DIES);
     fail__inside_runs__named_in_its_place(0);
     fail__inside_runs__named_in_its_place(40); /* in its row of the window, and no other one */
+    set_epoch__any_end__no_callback_before_or_beside_it();
     fail__ahead_of_an_epoch_that_is_left__unseen(seed);
     planned__then_a_map_that_replaces__refused();
     desc__what_is_not_possible__refused();

@@ -366,6 +366,40 @@ static void state__of_other_ranks__named(void) {
     CHECK(dlp_state_merge(&out, NULL, 2, &err) == DLP_ERR_ARG);
 }
 
+/* The state of a rank after three batches of the one stream that two ranks share. Each part has
+   `items` items there. */
+static void shared_state(uint32_t rank, uint32_t items, dlp_state *to) {
+    found_rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    found_init(&r, seen, 40, 11);
+    for (int i = 0; i < 40; i++) seen->counts[i] = items;
+    r.d.parts.shared_streams = 1;
+    r.d.parts.steps_per_epoch = 20;
+    r.d.loader.sampler.world_size = 2;
+    r.d.loader.sampler.rank = rank;
+    CHECK(found_open(&r, &p) == DLP_OK);
+    for (int i = 0; i < 3 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; i++) {
+        CHECK(dlp_pipe_state(p, b, to) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* With shared streams this is all that tells two ranks that they read other data. */
+static void merge__of_ranks_with_other_data__refused(void) {
+    dlp_state two[2], out;
+    dlp_error err;
+    shared_state(0, 6, &two[0]);
+    shared_state(1, 6, &two[1]);
+    CHECK(memcmp(&two[0], &two[1], sizeof *two) == 0);
+    CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_OK);
+    CHECK(memcmp(&out, &two[0], sizeof out) == 0);
+    shared_state(1, 7, &two[1]);
+    CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_ERR_RESUME);
+    CHECK(strstr(err.message, "states[1] has stream 0") && strstr(err.message, "other data"));
+}
+
 static void resume__fewer_items_than_given__names_the_part(void) {
     found_rig r;
     dlp_error err;
@@ -597,6 +631,23 @@ static int fails(found_rig *r, dlp_error *err) {
     return rc;
 }
 
+/* Each pass deals the inputs anew. All streams are here, so two passes are enough. */
+static void end__nothing_in_any_stream__found_in_two_passes(void) {
+    for (uint32_t world = 1; world <= 4; world *= 2) {
+        found_rig r;
+        dlp_error err;
+        found_init(&r, seen, 40, 5);
+        memset(seen->counts, 0, sizeof seen->counts);
+        r.d.parts.streams = 4;
+        r.d.parts.steps_per_epoch = 3;
+        r.d.parts.queue_size = 64;
+        r.d.loader.sampler.world_size = world;
+        CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
+        CHECK(strstr(err.message, " inputs of rank 0 gave no item") != NULL);
+        CHECK(seen->begun < (world == 1 ? 200 : 16 * 40));
+    }
+}
+
 static void end__nothing_at_all__an_error(void) {
     found_rig r;
     dlp_error err;
@@ -604,10 +655,10 @@ static void end__nothing_at_all__an_error(void) {
     memset(seen->counts, 0, sizeof seen->counts);
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "no item") != NULL);
     r.d.parts.steps_per_epoch = DLP_FOREVER;
-    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "stream 0") != NULL);
+    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
     seen->begun = 0;
     r.d.parts.steps_per_epoch = 3;
-    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "stream 0") != NULL);
+    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
     CHECK(seen->begun < 100); /* two passes, and what was asked for ahead */
     r.d.parts.steps_per_epoch = 0;
     r.d.loader.batch.last = DLP_LAST_DROP;
@@ -616,6 +667,11 @@ static void end__nothing_at_all__an_error(void) {
 }
 
 /* ---- failures ---- */
+
+static int load_none(void *user, dlp_part *part) {
+    (void)user;
+    return dlp_fail(part->call, ENOENT, "no such file");
+}
 
 static void fail__raise__error_of_the_batch_that_wants_it(void) {
     found_rig r;
@@ -634,7 +690,109 @@ static void fail__raise__error_of_the_batch_that_wants_it(void) {
     CHECK(n == 2 && rc == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(p)->message, "part 2: torn") != NULL);
     CHECK(dlp_pipe_error(p)->position == 20);
+    CHECK(dlp_pipe_error(p)->has_item == 1 && dlp_pipe_error(p)->index == 2);
     dlp_pipe_close(p);
+}
+
+/* Batches until the pipe ends or fails; *err: why. */
+static int64_t batches_before(found_rig *r, dlp_error *err, int *rc) {
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int64_t n = 0;
+    if ((*rc = dlp_parts_open(&p, &r->d, err)) != DLP_OK) return -1;
+    while ((*rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        n++;
+        dlp_pipe_release(p, b);
+    }
+    *err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return n;
+}
+
+/* A part that can't be read has rows that nobody knows: its epoch does not end before it. */
+static void fail__last_of_its_stream__is_never_lost(void) {
+    static const uint32_t each[] = {20, 24}; /* the rows before end inside a batch, or with one */
+    for (int i = 0; i < 2 * 2 * 2 * 3; i++) {
+        found_rig r;
+        dlp_error err;
+        int rc;
+        const uint64_t window = i / 4 % 2 ? 10 : 0, rows = 3 * each[i % 2];
+        int64_t n;
+        found_init(&r, seen, 4, 24);
+        for (int k = 0; k < 4; k++) seen->counts[k] = each[i % 2];
+        seen->fail_part = 4;
+        r.d.loader.shuffle = 0;
+        r.d.loader.epochs = 2;
+        r.d.loader.batch.last = i / 8 == 0   ? DLP_LAST_DROP
+                                : i / 8 == 1 ? DLP_LAST_PARTIAL
+                                             : DLP_LAST_PAD;
+        r.d.parts.window = window;
+        r.d.parts.workers.num_workers = i / 2 % 2 ? DLP_NONE : 2;
+        n = batches_before(&r, &err, &rc);
+        CHECK(rc == DLP_ERR_CALLBACK && strstr(err.message, "part 3: torn") != NULL);
+        CHECK(err.has_item == 1 && err.index == 3 && err.epoch == 0);
+        CHECK(n == (int64_t)((window ? rows / window * window : rows) / 8));
+        CHECK(err.position == (window ? rows / window * window : rows));
+    }
+}
+
+/* Where another stream ends before the failed part would give a row, the epoch ends there, whichever
+   of the two is known first. */
+static void fail__behind_the_end__epoch_ends(void) {
+    for (int i = 0; i < 8; i++) {
+        found_rig r;
+        dlp_error err;
+        int rc;
+        const bool fails_first = i % 2;
+        found_init(&r, seen, 8, 10);
+        for (int k = 0; k < 8; k++) seen->counts[k] = 10;
+        seen->fail_part = 5; /* the third of stream 0, which gives 20 rows before it */
+        for (int k = 1; k < 8; k += 2) seen->counts[k] = fails_first ? 10 : 4; /* stream 1 */
+        seen->sleep_us = i / 2 % 2 ? 2000 : 0; /* stream 0 is slow */
+        r.d.loader.shuffle = 0;
+        r.d.loader.batch.last = DLP_LAST_DROP;
+        r.d.parts.streams = 2;
+        r.d.parts.workers.num_workers = i / 4 ? 3 : 1;
+        CHECK(batches_before(&r, &err, &rc) == (fails_first ? 5 : 4));
+        CHECK(rc == (fails_first ? DLP_ERR_CALLBACK : DLP_END));
+        if (fails_first) CHECK(err.index == 4 && err.position == 40);
+    }
+}
+
+/* Inputs that can't be read take the place of no rows, so none is waited for behind them. */
+static void fail__all__returns_the_cause(void) {
+    found_rig r;
+    dlp_error err;
+    int rc;
+    found_init(&r, seen, FOUND_MAX, 100);
+    r.d.parts.load = load_none;
+    r.d.parts.min_items = 100;
+    r.d.loader.batch_size = 64;
+    for (int i = 0; i < 4; i++) {
+        r.d.loader.batch.last = i % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
+        r.d.parts.steps_per_epoch = i / 2 ? 10 : 0;
+        CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
+        CHECK(strstr(err.message, "no such file") != NULL && err.has_item == 1);
+    }
+    r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
+    r.d.parts.steps_per_epoch = 0;
+    CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
+    CHECK(strstr(err.message, "64 could not be loaded") && strstr(err.message, "no such file"));
+}
+
+/* A rest that is left out as others fail is no whole epoch, but it is no error either. */
+static void fail__drop__error_of_nothing_names_its_epoch(void) {
+    found_rig r;
+    dlp_error err;
+    int rc;
+    found_init(&r, seen, 8, 10);
+    for (int k = 0; k < 8; k++) seen->counts[k] = k == 2 ? 7 : 0;
+    seen->fail_part = 7;
+    r.d.loader.batch.last = DLP_LAST_DROP;
+    r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
+    CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
+    CHECK(strstr(err.message, "no full batch") && strstr(err.message, "1 could not be loaded"));
+    CHECK(strstr(err.message, "part 6: torn") != NULL);
 }
 
 static void fail__drop__has_no_items_and_is_counted(void) {
@@ -727,6 +885,7 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on_exactly();
     resume__other_ranks__goes_on_exactly();
     state__of_other_ranks__named();
+    merge__of_ranks_with_other_data__refused();
     resume__fewer_items_than_given__names_the_part();
     resume__other_items_in_the_window__refused();
     resume__other_order__names_the_field();
@@ -737,7 +896,12 @@ int main(int argc, char **argv) {
     end__forever__passes_follow_each_other();
     end__forever__other_rule_refused();
     end__nothing_at_all__an_error();
+    end__nothing_in_any_stream__found_in_two_passes();
     fail__raise__error_of_the_batch_that_wants_it();
+    fail__last_of_its_stream__is_never_lost();
+    fail__behind_the_end__epoch_ends();
+    fail__all__returns_the_cause();
+    fail__drop__error_of_nothing_names_its_epoch();
     fail__drop__has_no_items_and_is_counted();
     fail__items_out_of_range__names_the_part();
     desc__what_is_not_possible__refused();

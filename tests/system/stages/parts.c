@@ -665,6 +665,49 @@ static void load_error__next_epoch__another_try(void) {
     }
 }
 
+/* set_epoch waits for the loads of an epoch that is left in its middle. */
+static uint32_t loads_running, loads_beside;
+
+static int load_counted(void *user, dlp_part *part) {
+    int rc;
+    __atomic_add_fetch(&loads_running, 1, __ATOMIC_SEQ_CST);
+    rc = parts_load(user, part);
+    __atomic_sub_fetch(&loads_running, 1, __ATOMIC_SEQ_CST);
+    return rc;
+}
+
+static int epoch_set(void *user, uint64_t epoch) {
+    (void)user;
+    (void)epoch;
+    loads_beside += __atomic_load_n(&loads_running, __ATOMIC_SEQ_CST);
+    parts_pause(3000);
+    loads_beside += __atomic_load_n(&loads_running, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static void set_epoch__epochs_left__no_load_beside_it(void) {
+    for (int i = 0; i < 8; i++) {
+        parts_seen seen;
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        parts_init(&r, &seen, 30, NULL);
+        r.d.parts.load = load_counted;
+        r.d.parts.queue_size = 8;
+        r.d.parts.workers.num_workers = i % 2 ? DLP_NONE : 3;
+        r.d.loader.epochs = 4;
+        r.d.loader.repeat.set_epoch = epoch_set;
+        seen.sleep_us = 2000;
+        CHECK(parts_open(&r, &p) == DLP_OK);
+        for (uint64_t e = 0; e < 4; e++) {
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->epoch == e);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK && dlp_pipe_next_epoch(p) == DLP_OK);
+        }
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK && loads_beside == 0 && loads_running == 0);
+    }
+}
+
 /* A batch map that is not idempotent fails at first: the batch is fetched again, from its parts. */
 static int map_twice(void *user, dlp_batch *b, void *state) {
     uint32_t *tries = user;
@@ -1205,6 +1248,7 @@ int main(int argc, char **argv) {
     load_error__short__is_counted_up_to_the_budget();
     load_error__retries__part_comes();
     load_error__next_epoch__another_try();
+    set_epoch__epochs_left__no_load_beside_it();
     batch__fetched_again__its_parts_are_there();
     fetch_error__replace__item_of_the_same_part();
     open__desc_out_of_range__names_field();

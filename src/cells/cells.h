@@ -1,0 +1,98 @@
+#pragma once
+/* tests: system/core/topologies, system/build/pipe_plan */
+#include "cells/fields.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cells      WHERE BATCHES AND ITEMS LIE */
+
+/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
+   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
+   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
+   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
+
+static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_area_at(p, DLPI_REC_CELLS,
+                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
+}
+static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_area_at(p, p->item_area, dlpi_slot_at(p, s)->cell);
+}
+/* Does a batch lie in the cell of its slot's own number? */
+static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+/* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
+static inline bool dlpi_cells_none(const dlp_pipe *p) {
+    return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
+}
+
+/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
+   left the stage after which nobody needs its items: no word says so but that stage's own. There
+   are as many as batches may be between here and next, so one is free. */
+static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->schedule.cells;
+    uint32_t i = p->schedule.cell_turn;
+    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
+        if (!use[i].given) break;
+        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+    }
+    use[i].b = b;
+    use[i].slot = s;
+    use[i].given = 1;
+    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
+    return i;
+}
+
+static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
+    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+}
+
+/* What a collate reads lies in cells of its own. */
+static void dlpi_cells_resolve(dlp_pipe *p) {
+    p->has_item_cells = p->batcher->collate != NULL;
+    p->item_area = p->has_item_cells ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
+}
+
+/* Does this stage change the batch in place, so that half of a change may have been made? */
+static bool dlpi_batch_in_place(const dlpi_stage *st) {
+    return st->ops->in_place && !st->w.idempotent;
+}
+
+/* From which stage on a batch's rows and cell are free. A batch that is half changed is fetched,
+   or collated, again. */
+static void dlpi_cells_ends(dlp_pipe *p) {
+    p->cells_from = p->has_item_cells ? p->batcher->work : 0;
+    p->rows_end = p->work[p->n_item_work - 1];
+    p->cell_end = p->batcher;
+    for (int i = 0; i < p->n_work; i++) {
+        if (!dlpi_batch_in_place(p->work[i])) continue;
+        p->cell_end = p->work[i];
+        if (p->cells_from == 0) p->rows_end = p->work[i];
+    }
+}
+
+/* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
+static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
+    uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
+    if (!p->has_item_cells) {
+        p->slot.lengths = dlpi_take_bytes(at, p->items.any_ragged ? all : 0, 1);
+        p->slot.item_lengths = p->slot.lengths;
+        p->slot.offsets = p->slot.fmeta = *at;
+        return;
+    }
+    p->slot.lengths = dlpi_take_bytes(at, all, 1);
+    p->slot.item_lengths =
+        dlpi_take_bytes(at, p->items.any_ragged ? dlpi_times(p->items.n, rows8) : 0, 1);
+    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(p->batches.n, rows8 + 8), 1);
+    p->slot.fmeta = dlpi_take_bytes(at, p->batches.n * sizeof(dlpi_fmeta), 1);
+}
+
+static void dlpi_cells_layout(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
+                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                  p->has_item_cells ? p->prefetch : 0, 4096);
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
+                  p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
+}

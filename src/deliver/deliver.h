@@ -1,0 +1,407 @@
+#pragma once
+/* tests: model/model_slots, system/core/pipe_basic, system/core/pipe_deadline */
+#include "deliver/pace.h"
+#include "deliver/scheduler.h"
+#include "deliver/state.h"
+#include "work/tune.h"
+#include "work/workers.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-deliver    NEXT AND RELEASE */
+
+static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
+
+static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
+}
+
+/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+    uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
+    uint64_t generation;
+    if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
+    *b = p->base;
+    *s = dlpi_slot_of(p, *b);
+    if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    if (!p->d.unordered) return DLP_EMPTY;
+    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
+    while (++*b != tail) {
+        if (p->taken[*b & (p->ring - 1)]) continue;
+        *s = dlpi_slot_of(p, *b);
+        if (dlpi_slot_generation(dlpi_slot_at(p, *s)) != generation) return DLP_EMPTY;
+        if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    }
+    return DLP_EMPTY;
+}
+
+/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+    dlpi_ctl *ctl = p->ctl;
+    if (flags & DLP_BATCH_LAST) p->last_sequence = b;
+    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+        DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
+    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
+    dlpi_scheduler_delivered(p);
+    if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
+        p->last_sequence = UINT64_MAX;
+        return flags | DLP_BATCH_LAST;
+    }
+    return flags & ~(uint32_t)DLP_BATCH_LAST;
+}
+
+/* Release slot s: give it back to the scheduler, by its word `used` (C1). */
+static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
+    if (p->sink) p->sink->freed(p, s);
+    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
+}
+
+/* Batch, or view, v is the consumer's: the books. */
+DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+    const dlp_batch *batch = &p->out[v];
+    dlpi_ctl *ctl = p->ctl;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    p->held[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->n_held++;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
+}
+
+/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+    uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
+    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
+}
+
+static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlp_batch *batch = &p->out[s];
+    uint64_t bytes = 0;
+    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
+    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
+        if (p->sink) p->sink->data(p, s, f, 0, t);
+        bytes += t->bytes;
+    }
+    dlpi_state_note(p, b, s, batch->flags);
+    dlpi_delivered(p, s, bytes);
+    dlpi_schedule_inline(p, dlpi_burst(p));
+    *out = batch;
+}
+
+/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
+static int dlpi_next_error(dlp_pipe *p, bool over) {
+    return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
+}
+
+static void dlpi_inline_rest(dlp_pipe *p) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* What worker w works on now: index as read before. */
+static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    e->worker = w->id;
+    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
+}
+
+/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
+static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        uint64_t limit = w->limit_ns;
+        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
+                 index = DLPI_LOAD_RLX(&w->block->current);
+        dlp_error e;
+        /* an inline callback has returned: we are here; of processes the supervisor takes care */
+        if (limit == 0) continue;
+        if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
+        if (index == UINT64_MAX || now < since + limit) continue;
+        dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
+                       "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
+                       (now - since) / 1000000u, w->st->w.deadline_ms);
+        dlpi_describe_current(w, index, &e);
+        return dlpi_pipe_fail(p, &e);
+    }
+    return DLP_OK;
+}
+
+/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
+static bool dlpi_source_scheduled(dlp_pipe *p) {
+    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
+}
+
+/* Sleep until the wanted batch may be there, at most ns. */
+static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
+        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
+    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
+}
+
+/* Are the processes still there? A thread that comes back without having waited need not look each
+   time. */
+static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
+    p->looked_ns = now;
+    return p->beside->look(p);
+}
+
+/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
+   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (p->all_inline) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
+    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
+    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
+}
+
+/* One sleep, and what is looked after before it. DLP_OK: look again. */
+static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
+    uint64_t now, ns = DLPI_SLEEP_NS;
+    int rc;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
+    now = dlpi_now_ns();
+    dlpi_tune(p, now);
+    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if (now >= until) return DLP_TIMEOUT;
+    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
+    if (until - now < ns) ns = until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    dlpi_consumer_sleep(p, ns);
+    return DLP_OK;
+}
+
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
+   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
+   change what they call; those run before any sleep, for nobody else does their work. */
+static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc;
+    p->awake.wait.rounds = 0;
+    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
+        if (dlpi_inline_steps(p)) {
+            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
+                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
+                return DLP_TIMEOUT;
+            continue;
+        }
+        if (dlpi_next_spin(p, until)) continue;
+        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
+    }
+    return rc;
+}
+
+/* Take a batch, waiting with the books kept. */
+static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    int rc;
+    uint64_t from, until = UINT64_MAX;
+    dlpi_schedule_inline(p, dlpi_burst(p));
+    rc = dlpi_take(p, b, s);
+    if (rc == DLP_OK) {
+        dlpi_pace_call(p);
+        return rc;
+    }
+    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
+        p->pace.clock_off = 1;
+        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        p->pace.clock_off = 0;
+        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
+    }
+    from = dlpi_now_ns();
+    dlpi_consumer_step(p, from);
+    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    p->tune.wait_from = from;
+    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    p->tune.wait_from = 0;
+    if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
+    dlpi_inline_rest(p);
+    dlpi_consumer_waited(p, from, dlpi_now_ns());
+    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
+    return rc;
+}
+
+/* The consumer leaves this epoch for the one after it. */
+static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+    p->epoch_open = 0;
+    p->last_sequence = UINT64_MAX;
+    dlpi_window_clear(p, 0);
+    p->after.epoch = epoch + 1;
+    p->after.batch = p->after.position = 0;
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
+    dlpi_wake_sleepers(p);
+}
+
+static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    p->seek_no = (p->seek_no + 1) & 0xffffu;
+    p->seeks++;
+    p->epoch_end_due = 0;
+    dlpi_state_books(p, s);
+    pthread_mutex_lock(&dlpi_place_lock);
+    p->place = dlpi_state_place(p, s);
+    p->place_seek_no = p->seek_no;
+    pthread_mutex_unlock(&dlpi_place_lock);
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
+    dlpi_wake_sleepers(p);
+    dlpi_schedule_inline(p, 1);
+}
+
+/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_taken(p, b, 0);
+    dlpi_slot_release(p, s);
+    p->epoch_now = epoch;
+    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "the stream has no item in an epoch, and epochs go on for ever");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+}
+
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
+/* The slot of the next batch that is wanted and has not failed. */
+static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    for (;;) {
+        dlpi_bslot *slot;
+        int rc = dlpi_next_take(p, timeout_ms, b, s);
+        if (rc != DLP_OK) return rc;
+        if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
+        slot = dlpi_slot_at(p, *s);
+        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+            dlpi_taken(p, *b, slot->flags);
+            dlpi_slot_release(p, *s);
+            continue;
+        }
+        if (dlpi_slot_failed(p, *s)) {
+            dlp_error e;
+            dlpi_slot_error(p, *s, &e);
+            return dlpi_pipe_fail(p, &e);
+        }
+        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
+        if (dlpi_slot_ended(p, *s)) {
+            dlpi_epoch_leave(p, slot->epoch);
+            if (dlpi_slot_rows(p, *s) == 0) {
+                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
+                continue;
+            }
+        }
+        p->seeks = 0;         /* none from before a seek is left */
+        dlpi_unpoison(p, *s); /* it may have been another process */
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
+            DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
+            dlpi_warn_empty(p, *s);
+        }
+        return DLP_OK;
+    }
+}
+
+/* The same where a lender hands out what the consumer gets. */
+__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
+                                                      int timeout_ms) {
+    dlpi_handed handed;
+    int rc = p->lender->next(p, &handed, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    *out = &p->out[handed.v];
+    dlpi_bump(&p->ctl->views, 1);
+    dlpi_delivered(p, handed.v, handed.bytes);
+    dlpi_state_handed(p, *out, handed.after);
+    return DLP_OK;
+}
+
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->skips_seen) from = p->skips_seen;
+    p->skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        dlpi_stage *st;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        st->skip_told = true;
+        dlpi_warn(p,
+                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
+                  st->name, k.index,
+                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+    }
+}
+
+static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    uint64_t b = 0;
+    uint32_t s = 0;
+    int rc;
+    if (p->lender_stage) {
+        rc = dlpi_next_lender(p, out, timeout_ms);
+    } else {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    }
+    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
+    return rc;
+}

@@ -1,0 +1,83 @@
+#pragma once
+/* tests: system/core/pipe_awake, system/report/pipe_stats */
+#include "work/tune.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
+
+/* How many credits to gather before they are fed. The tail is read by every worker, so each
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+static inline bool dlpi_pace_skips(dlp_pipe *p) {
+    if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
+    p->pace.calls_untimed++;
+    return true;
+}
+
+/* The same of a call that has to wait: where the consumer does all the work, it works. */
+static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
+
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
+    uint64_t from = p->pace.last_return_ns, each, waited;
+    uint32_t calls = p->pace.calls_untimed + 1;
+    p->pace.calls_untimed = 0;
+    p->pace.last_return_ns = now;
+    if (from == 0 || now <= from) return;
+    each = (now - from) / calls;
+    waited = p->pace.inline_ns * (calls - 1);
+    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
+    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
+    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
+                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (!p->all_inline) dlpi_awake_call(p);
+}
+
+/* A call that need not wait. */
+static void dlpi_pace_call(dlp_pipe *p) {
+    if (dlpi_pace_skips(p)) return;
+    dlpi_consumer_step(p, dlpi_now_ns());
+    dlpi_tune(p, p->pace.last_return_ns);
+}
+
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
+    p->pace.began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
+    p->pace.border_ns = 0;
+}
+
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    bool for_source = p->pace.source_waited;
+    p->pace.last_return_ns = to;
+    p->pace.source_waited = false;
+    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+}

@@ -1,0 +1,78 @@
+#pragma once
+/* tests: model/model_slots, system/core/pipe_close, system/core/pipe_wake */
+#include "slot/feed.h"
+#include "work/workers.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
+   What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
+   may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
+
+/* Schedule what may be, if the consumer does that. Returns how many batches. */
+static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+}
+
+/* One more batch is delivered. */
+static void dlpi_scheduler_delivered(dlp_pipe *p) {
+    uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
+    if (!dlpi_consumer_schedules(p)) {
+        dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_publish_quiet(delivered, n); /* V1 -> V1 */
+    }
+}
+
+/* A slot is free again. */
+static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
+    if (!dlpi_consumer_schedules(p)) {
+        dlpi_credit_done(used, 0u); /* C1 -> C1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_done_quiet(used); /* C1 -> C1 */
+    }
+}
+
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is scheduled. */
+static bool dlpi_scheduler_step(dlp_pipe *p) {
+    bool moved = p->sharing && p->sharing->keep(p);
+    return dlpi_schedule(p, 1) > 0 || moved;
+}
+
+static bool dlpi_scheduler_over(const dlp_pipe *p) {
+    return p->schedule.ended && p->sharing && p->sharing->over(p);
+}
+
+/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
+   than the batch. Returns whether something has moved. */
+static bool dlpi_scheduler_wait(dlpi_worker *w) {
+    w->awake.rounds = 0;
+    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
+        if (dlpi_scheduler_step(w->p)) return true;
+    return false;
+}
+
+static void *dlpi_thread_scheduler(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    bool moved = true;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
+        uint32_t word;
+        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
+            moved = true;
+            continue;
+        }
+        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        moved = dlpi_scheduler_step(p);
+        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
+                            (int)ctl->shared);
+        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
+    }
+    dlpi_thread_over(w);
+    return NULL;
+}

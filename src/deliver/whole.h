@@ -1,0 +1,33 @@
+#pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_resume */
+#include "deliver/deliver.h"
+/* ---- whole batches: what a lender's table says where no stage lends ----
+   Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
+   takes them back (next, drop); all else asks p->lender, and not whose table it is. */
+
+static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
+    DLPI_UNUSED(p);
+    return v;
+}
+
+static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
+
+static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+    dlpi_state_after(p, v, (p->held[v] & DLPI_OUT_LAST) != 0, to);
+}
+
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    DLPI_UNUSED(epoch);
+    return k * p->global_batch;
+}
+
+static const dlpi_lender_ops dlpi_whole = {
+    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .slot = dlpi_whole_slot,
+    .batches = dlpi_whole_batches,
+    .state = dlpi_whole_state,
+    .position = dlpi_whole_position,
+};
+
+/* What a new pipe has until a stage lends. */
+static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }

@@ -1,0 +1,228 @@
+#pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_close */
+#include "wait/waiters.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-fail       FIRST CAUSES */
+
+/* True if the dataset has the callback of its reader, and so the reader's user. */
+static bool dlpi_reader_wired(const dlp_dataset *d) {
+    return d->reader != NULL && d->fetch == d->reader->fetch;
+}
+
+/* The pipe's error, as seen by the consumer's thread: the first one stays. */
+static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
+    const dlpi_stage *st = p->fetch;
+    if (p->err.code != 0) return p->err.code;
+    p->err = *e;
+    if (st != NULL && dlpi_reader_wired(&st->dataset))
+        st->dataset.reader->failed(st->dataset.user, p);
+    return p->err.code;
+}
+
+/* A call of the system failed, and errno says why. */
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
+   worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
+static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
+    if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
+        p->ctl->error = *e;
+        dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
+    } else if (who != DLPI_BY_SCHEDULER) {
+        dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
+    }
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
+}
+
+/* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
+   they are all delivered), unless somebody else has failed, too: then they may never come. */
+static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
+    if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
+    return over ||
+           DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_BY_SCHEDULER + 1u || /* E1: before ready */
+           dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */
+}
+
+/* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
+   its writer die half-way, dlpi_recover_errors ends it. */
+static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
+    if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
+    s->error = *e;
+    dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
+}
+
+/* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
+static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
+                          uint64_t new_index) {
+    uint64_t words[DLPI_SKIP_WORDS] = {0};
+    uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
+    dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    dlpi_copy_text((char *)words, sizeof words, e->message);
+    DLPI_STORE_RLX(&k->code, 0);
+    DLPI_STORE_RLX(&k->epoch, e->epoch);
+    DLPI_STORE_RLX(&k->position, e->position);
+    DLPI_STORE_RLX(&k->index, e->index);
+    DLPI_STORE_RLX(&k->new_index, new_index);
+    DLPI_STORE_RLX(&k->errnum, e->errnum);
+    DLPI_STORE_RLX(&k->stage, stage);
+    DLPI_STORE_RLX(&k->worker, e->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        DLPI_STORE_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i], words[i]); /* K1: before code */
+    DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
+    if (n != 0) return;
+    ctl->first_skip = *e;
+    dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
+}
+
+/* Read entry n of the list; false: it is being written. */
+static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
+    const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    uint64_t words[DLPI_SKIP_WORDS];
+    if (DLPI_LOAD_ACQ(&k->code) == 0) return false; /* K1 <- K1 */
+    to->epoch = DLPI_LOAD_RLX(&k->epoch);
+    to->position = DLPI_LOAD_RLX(&k->position);
+    to->index = DLPI_LOAD_RLX(&k->index);
+    to->new_index = DLPI_LOAD_RLX(&k->new_index);
+    to->errnum = DLPI_LOAD_RLX(&k->errnum);
+    to->stage = DLPI_LOAD_RLX(&k->stage);
+    to->worker = DLPI_LOAD_RLX(&k->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        words[i] = DLPI_LOAD_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+    memcpy(to->message, words, sizeof words);
+    to->message[sizeof words - 1] = 0;
+    to->code = DLPI_LOAD_RLX(&k->code);
+    return true;
+}
+
+/* How many there were; *from: the oldest that the list has. */
+static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
+    uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
+    *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    return n;
+}
+
+/* errno and worker of an item in the list, of which e has epoch and position. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
+    }
+}
+
+/* n more items failed, and may be replaced or left out if all that failed in any stage are no more
+   than max; 0: no limit, but they count. */
+static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
+    uint64_t all = DLPI_ADD_SEQ(&ctl->failures, n) + n; /* K2 <-> K2 */
+    return max == 0 || all <= (uint64_t)max;
+}
+
+/* What began it: after the words of an item that was one too many. */
+static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
+    char own[120];
+    if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
+    dlpi_copy_text(own, sizeof own, e->message);
+    snprintf(e->message, sizeof e->message,
+             "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
+             ctl->first_skip.index, ctl->first_skip.message);
+}
+
+__attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
+    char text[160];
+    DLPI_PRINT(text, sizeof text, format);
+    if (p->n_warnings < 8) {
+        memcpy(p->warnings[p->n_warnings], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    }
+    if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+DLPDEF void dlp_log_stderr(void *user, const char *message) {
+    DLPI_UNUSED(user);
+    fprintf(stderr, "dlpipe: %s\n", message);
+}
+
+DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
+    if (call == NULL) return DLP_ERR_CALLBACK;
+    DLPI_PRINT(call->message, sizeof((dlpi_worker_block *)0)->message, format);
+    *call->errnum = errnum;
+    if (call->w != NULL) /* else a source is tried without a pipe */
+        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
+    return DLP_ERR_CALLBACK;
+}
+
+/* What was said before was said of something else. */
+static void dlpi_words_forget(dlpi_worker *w) {
+    w->block->message[0] = 0;
+    w->block->message_errno = 0;
+    w->note.said = 0;
+}
+
+/* Nothing of a failure is left for the next one. */
+static void dlpi_failure_forget(dlpi_worker *w) {
+    dlpi_words_forget(w);
+    w->bad_field = NULL;
+    memset(w->length, 0, sizeof w->length);
+}
+
+/* Say in the library's words why what the worker has in hand fails. Returns code. */
+__attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
+                                                          const char *format, ...) {
+    DLPI_PRINT(w->block->message, sizeof w->block->message, format);
+    w->block->message_errno = 0;
+    return code;
+}
+
+/* The code of the failure of a callback that returned rc, or 0. What follows decides by codes of
+   the library's own (killed, past a deadline, over a budget), and a callback's number must never
+   be taken for one of them: here, and nowhere else, numbers become codes. */
+static int dlpi_returned(dlpi_worker *w, int rc) {
+    w->returned = rc;
+    return rc == 0 ? 0 : DLP_ERR_CALLBACK;
+}
+
+static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
+    const char *name = dlp_code_name(w->returned);
+    bool known = strncmp(name, "DLP_", 4) == 0;
+    memset(e, 0, sizeof *e);
+    e->code = code < 0 ? code : DLP_ERR_CALLBACK;
+    if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
+    e->worker = w->id;
+    e->errnum = w->block->message_errno;
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
+    if (w->block->message[0])
+        dlpi_copy_text(e->message, sizeof e->message, w->block->message);
+    else
+        snprintf(e->message, sizeof e->message,
+                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
+                 known ? " (" : "", known ? name : "", known ? ")" : "");
+}
+
+static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {
+    e->has_item = 1;
+    e->index = index;
+    e->epoch = epoch;
+    e->position = position;
+}
+
+/* The same of the worker's item. */
+static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    char own[sizeof e->message];
+    uint64_t first = w->st->scope.first;
+    dlpi_describe(w, code, e);
+    dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
+    if (first == 0) return;
+    memcpy(own, e->message, sizeof own);
+    snprintf(e->message, sizeof e->message, "item %" PRIu64 " of its dataset: %.200s",
+             w->item.index - first, own);
+}

@@ -1,0 +1,762 @@
+#pragma once
+/* tests: system/core/fetchers, system/shm/shm_fetchers */
+#include "queue/spsc.h"
+#include "work/recover.h"
+#include "work/workers.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
+   Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
+   several in flight: the stage has the second of the two tables of its kind then, and a worker an
+   attempt for each row that it has in hand: the item, its lengths, its message. It claims units of
+   one row, as any worker does, as long as there is room; gives the rows to its source; and
+   completes each when the source gives it back. An attempt is in one list at a time:
+
+     FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
+       |               ^                 |
+       +- parked, due -+----- again <----+
+
+   What becomes of a row that failed, when it is tried again, where it waits until then (dlpi_park)
+   and how it is completed is as everywhere; the worker's own item is that of the attempt which is
+   settled just now. Between two attempts a row is parked, and has no attempt.
+
+   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
+   an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
+   in its place: the one that is through with an item completes it and claims and sends what there
+   is room for, then takes the next item of what is to do. So while something is out, nobody waits
+   for the worker, which on cores that are all busy would get its turn milliseconds later. All that
+   is the worker's is under threads.lock then, which the worker itself holds but for its sleep while
+   rows are out: they wake it when it is to look for new batches, when a row was parked, when
+   nothing is out, and when the pipe stops. What is to do has a lock of its own, taken after the
+   other, so that a row is begun while others are claimed.
+   A row that is out and begun has its place in w->at_once (X2), so that recovery knows which rows
+   may have killed a worker: each of them counts a kill. From then on such a row is out alone, so
+   the next death says whose it was: an innocent row counts one kill at most, the guilty one dies
+   alone until it is poison. A row that waits is in no source's hands, and is never blamed.
+   While something is out and there is room, the worker looks for new batches every ms: nobody wakes
+   it for them. With nothing out it sleeps as others do. */
+
+#define DLPI_REAP_MOST 64
+#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
+#define DLPI_REAP_FULL_MS 50
+
+typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
+    dlp_item item;            /* first: what a source gives back is the attempt */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlp_call note;
+    char message[256];
+    int32_t errnum;
+    int32_t code; /* what its callback returned, in a thread */
+    uint64_t gen;
+    uint32_t slot, row;
+    uint64_t since_ns;
+    uint32_t in; /* which list it is in */
+    struct dlpi_attempt *next, *prev;
+    void *extra; /* [source->row_bytes] */
+} dlpi_attempt;
+
+typedef struct dlpi_attempt_list {
+    dlpi_attempt *first, *last;
+} dlpi_attempt_list;
+
+enum { DLPI_ATTEMPT_FREE, DLPI_ATTEMPT_WAITS, DLPI_ATTEMPT_OUT, DLPI_ATTEMPT_LISTS };
+
+/* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
+typedef struct dlpi_fetch_threads {
+    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
+    bool full;            /* when the worker fell asleep: it sleeps long then */
+    bool parked;          /* a row was, since then */
+    uint32_t word;        /* W2 futex */
+    pthread_mutex_t todo_lock;
+    pthread_cond_t come; /* something is to do, or all is over */
+    dlpi_attempt **todo; /* [n_all] in a circle */
+    uint64_t n_todo, n_begun;
+    int over; /* to be changed with both locks */
+    uint32_t n_threads;
+    pthread_t *threads; /* [n_all] */
+} dlpi_fetch_threads;
+
+typedef struct dlpi_in_flight { /* of one worker */
+    dlpi_attempt *all;          /* [n_all] */
+    uint32_t n_all, n_out;
+    dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
+    uint64_t oldest;  /* batch that has a row here */
+    bool oldest_left; /* a row of it was done: it may be another one */
+    bool exclusive, broken;
+    dlpi_fetch_threads threads;
+} dlpi_in_flight;
+
+typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at once */
+    int fetcher;            /* DLP_FETCH_* */
+    uint32_t batch_pool;
+    dlp_async async;
+    dlpi_in_flight *workers; /* [n_workers], and theirs: */
+    dlpi_attempt *attempts;
+    dlpi_parked *parked;
+    dlpi_attempt **todo;
+    pthread_t *threads;
+} dlpi_fetch;
+
+static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
+static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
+
+/* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
+static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + DLPI_PARK;
+}
+
+/* A callback is about to have the row. */
+static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
+    const dlpi_in_flight *in = w->self;
+    DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
+    DLPI_STORE_RLX(&w->at_once[a - in->all],
+                   (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+}
+
+static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &in->list[list];
+    a->in = list;
+    a->next = NULL;
+    a->prev = l->last;
+    if (l->last)
+        l->last->next = a;
+    else
+        l->first = a;
+    l->last = a;
+}
+
+static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &in->list[a->in];
+    if (a->prev)
+        a->prev->next = a->next;
+    else
+        l->first = a->next;
+    if (a->next)
+        a->next->prev = a->prev;
+    else
+        l->last = a->prev;
+    dlpi_attempt_put(in, a, list);
+}
+
+static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one row here */
+    dlpi_unit t = {a->gen, a->slot, a->row, a->row, a->row + 1, false};
+    return t;
+}
+
+/* What observers and the supervisor see: the item that is out longest. */
+static void dlpi_in_flight_show(dlpi_worker *w) {
+    const dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
+    uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
+    const dlpi_bslot *slot;
+    dlpi_worker_block *block = w->block;
+    if (since == 0) {
+        DLPI_STORE_RLX(&block->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&block->current, UINT64_MAX);  /* for observers, here and below */
+        return;
+    }
+    slot = dlpi_slot_at(w->p, a->slot);
+    DLPI_STORE_RLX(&block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
+    DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
+    DLPI_STORE_RLX(&block->since_ns, since);
+    DLPI_STORE_RLX(&block->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+}
+
+/* The row of an attempt is done. n: as of dlpi_row_done. */
+static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
+    dlpi_in_flight *in = w->self;
+    dlpi_unit t = dlpi_attempt_unit(a);
+    in->oldest_left |= a->gen == in->oldest;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
+    dlpi_row_done(w, &t, n);
+}
+
+/* The failure policies speak of the worker's item: make it that of the attempt. Of what the
+   callback had its lengths and words are taken, the rest is as the slot says. */
+static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
+    const dlp_pipe *p = w->p;
+    dlpi_item_slot(w, a->slot);
+    dlpi_item_row(w, a->row);
+    if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
+    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
+    if (p->items.any_ragged && !dlpi_writes_first(w)) {
+        dlpi_unit t = dlpi_attempt_unit(a);
+        dlpi_item_lengths(w, &t, a->row);
+    }
+    memcpy(w->given.length, a->length, w->given.n_fields * sizeof *w->length);
+    dlpi_words_forget(w);
+    w->block->message_errno = a->errnum; /* also without words */
+    if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
+}
+
+/* The item of an attempt is the worker's, with what is the attempt's own. */
+static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
+    a->item = w->item;
+    a->item.data = a->data + w->st->scope.field;
+    a->item.length = a->length;
+    a->item.call = &a->note;
+}
+
+/* The callback of an attempt came to rc, a code: done, or what the policy says. */
+static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
+    dlpi_in_flight *in = w->self;
+    dlpi_unit t = dlpi_attempt_unit(a);
+    int what = DLPI_ROW_DONE;
+    if (DLPI_DEBUG) { /* the callback may have changed any of its item */
+        dlpi_item_slot(w, a->slot);
+        dlpi_item_row(w, a->row);
+        dlpi_attempt_item(w, a);
+        rc = dlpi_redzone_out(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot,
+                              a->row, rc);
+    }
+    if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
+    if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->row);
+    if (rc == 0 && dlpi_row_kept(w))
+        w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
+    if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
+    if (what == DLPI_ROW_DONE) {
+        dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
+        return;
+    }
+    in->threads.parked |= what == DLPI_ROW_LATER;
+    in->oldest_left |= what == DLPI_ROW_REDO;
+    dlpi_attempt_move(in, a, what == DLPI_ROW_AGAIN ? DLPI_ATTEMPT_WAITS : DLPI_ATTEMPT_FREE);
+    if (what == DLPI_ROW_REDO) dlpi_rows_redo(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
+}
+
+/* Set the item up for its next try. */
+static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
+    const dlp_pipe *p = w->p;
+    a->message[0] = 0;
+    a->errnum = 0;
+    a->note.used_random = 0;
+    memset(a->length, 0, sizeof a->length);
+    dlpi_attempt_load(w, a);
+    if (dlpi_row_held(w)) p->holder->at(w, a->row);
+    dlpi_attempt_item(w, a);
+    memcpy(a->data, w->data, sizeof a->data);
+    a->item.index -= w->st->scope.first;
+    if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
+    dlpi_row_zero(w);
+}
+
+/* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
+static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+        return dlpi_fetch_of(w)->async.submit(w->st->user, w->state, &a->item);
+    pthread_mutex_lock(&pool->todo_lock);
+    pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
+    pthread_cond_signal(&pool->come);
+    pthread_mutex_unlock(&pool->todo_lock);
+    return 0;
+}
+
+/* Is the row done without its source: left out, cancelled, no item of the dataset, or kept? Else
+   its item is set up. */
+static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) {
+    const dlp_pipe *p = w->p;
+    dlpi_unit t = dlpi_attempt_unit(a);
+    uint32_t state = dlpi_rec_state(rec);
+    if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
+    if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
+        dlpi_attempt_done(w, a, 0);
+        return true;
+    }
+    dlpi_attempt_load(w, a);
+    if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
+        uint32_t passed;
+        w->passed = 0;
+        dlpi_row_other(w, &t, a->row);
+        passed = w->passed;
+        w->passed = 0;
+        dlpi_failure_forget(w);
+        dlpi_attempt_done(w, a, 1 - passed);
+        return true;
+    }
+    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
+        dlpi_attempt_done(w, a, 1);
+        return true;
+    }
+    dlpi_attempt_point(w, a);
+    return false;
+}
+
+/* Offer an item that is set up to the source. Returns false if it has no room for it. */
+static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
+    dlpi_in_flight *in = w->self;
+    int rc;
+    DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
+    if (in->n_out == 0) dlpi_in_flight_show(w);
+    rc = dlpi_attempt_submit(w, a);
+    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+        dlpi_bump(&w->block->kept_misses, 1);
+    if (rc == 0) {
+        in->n_out++;
+        in->exclusive = exclusive;
+        return true;
+    }
+    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    if (rc == DLP_FULL)
+        dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
+    else
+        dlpi_attempt_over(w, a, dlpi_item_returned(w, rc));
+    dlpi_in_flight_show(w);
+    return rc != DLP_FULL;
+}
+
+/* Send the first attempt that waits. Returns false while it has to wait on: for its source, or, as
+   a row that may have killed a worker is out alone, for others to come back. */
+static bool dlpi_attempt_send(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
+    uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
+    bool exclusive = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    int rc;
+    if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
+    dlpi_unpoison(w->p, a->slot);
+    if (dlpi_attempt_settled(w, a, rec)) return true;
+    dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
+    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
+    dlpi_attempt_over(w, a, rc);
+    return true;
+}
+
+/* A free attempt is to be at this row. */
+static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a = in->list[DLPI_ATTEMPT_FREE].first;
+    a->gen = t->b;
+    a->slot = t->slot;
+    a->row = t->row;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
+}
+
+/* A unit was claimed: an attempt has it now. */
+static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_in_flight *in = w->self;
+    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
+                                        t->row / DLPI_WORD_ROWS, t->b);
+    if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
+    if (t->untouched)
+        dlpi_unit_indices(w, t);
+    else if (dlpi_writes_first(w))
+        dlpi_unit_indices_again(w, t, already);
+    if (t->b < in->oldest) in->oldest = t->b;
+    dlpi_attempt_at(w, t);
+}
+
+/* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
+static void dlpi_in_flight_bound(dlpi_worker *w) {
+    const dlpi_stage *st = w->st;
+    const dlpi_in_flight *in = w->self;
+    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
+    uint32_t pool = dlpi_fetch_of(w)->batch_pool;
+    open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
+    if (open == 0) open = 1;
+    w->claim_end = 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES && in->oldest != UINT64_MAX)
+        w->claim_end = in->oldest + open * (uint64_t)st->n_workers;
+}
+
+static void dlpi_in_flight_oldest(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    if (!in->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    in->oldest = UINT64_MAX;
+    in->oldest_left = false;
+    for (uint32_t i = DLPI_ATTEMPT_WAITS; i < DLPI_ATTEMPT_LISTS; i++)
+        for (const dlpi_attempt *a = in->list[i].first; a != NULL; a = a->next)
+            if (a->gen < in->oldest) in->oldest = a->gen;
+    for (int i = 0; i < w->n_parked; i++)
+        if (w->parked[i].gen < in->oldest) in->oldest = w->parked[i].gen;
+}
+
+/* Is there no room for another row, should all that the worker has be parked? */
+static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    uint32_t n = in->n_out + (uint32_t)w->n_parked;
+    for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
+    return n >= (uint32_t)w->parked_most;
+}
+
+/* Is there nothing to look for, whatever comes in? exclusive: a row is out. */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           dlpi_in_flight_no_room(w);
+}
+
+/* Claim a row, if there is room for one. */
+static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_in_flight *in = w->self;
+    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
+    dlpi_in_flight_oldest(w);
+    dlpi_in_flight_bound(w);
+    return dlpi_find(w, t);
+}
+
+static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
+    return in->list[DLPI_ATTEMPT_FREE].first != NULL;
+}
+
+/* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
+static bool dlpi_in_flight_fill(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    bool moved = false;
+    dlpi_unit t;
+    if (in->broken) return false;
+    while (w->n_parked > 0 && dlpi_attempt_free(in) && dlpi_unpark(w, dlpi_attempt_at)) continue;
+    for (; !dlpi_stopped(w->p); moved = true) {
+        if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
+            if (!dlpi_in_flight_find(w, &t)) break;
+            dlpi_clock_in(w);
+            dlpi_attempt_take(w, &t);
+        } else if (in->n_out >= in->n_all) {
+            break;
+        } else {
+            dlpi_clock_in(w);
+            if (!dlpi_attempt_send(w)) break;
+        }
+    }
+    return moved;
+}
+
+/* As dlpi_rows_due; while all attempts are in hand, what is parked waits for one of them. */
+static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
+    return dlpi_attempt_free(w->self) ? dlpi_rows_due(w, ns) : ns;
+}
+
+/* ---- what comes back ---- */
+
+static void dlpi_in_flight_broken(dlpi_worker *w, const char *what, int rc) {
+    dlp_error e;
+    dlpi_words_forget(w);
+    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
+    dlpi_in_flight_of(w)->broken = true;
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+}
+
+/* The attempt of an item that the source gave back; NULL: it has no such item. */
+static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *item) {
+    uintptr_t at = (uintptr_t)item - (uintptr_t)in->all;
+    if (at % sizeof *in->all != 0 || at / sizeof *in->all >= in->n_all) return NULL;
+    return in->all[at / sizeof *in->all].in == DLPI_ATTEMPT_OUT ? &in->all[at / sizeof *in->all]
+                                                                : NULL;
+}
+
+/* The time of what came back: the worker was busy since it was here last. */
+static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
+    uint64_t ns = now - w->last_ns;
+    dlpi_item_took(w->block, ns / n, 1);
+    dlpi_bump(&w->block->busy_ns, ns);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
+                   n);
+    w->last_ns = now;
+}
+
+/* An item is out no longer: book how long it was. */
+static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
+    dlpi_in_flight *in = w->self;
+    uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
+    uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    in->n_out--;
+    in->exclusive = false;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
+    DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
+    if (ns > w->block->max_ns) DLPI_STORE_RLX(&w->block->max_ns, ns);
+    dlpi_bump(&w->block->in_flight_ns, ns);
+}
+
+/* n items came back, a the first of them. */
+static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, int n) {
+    dlpi_in_flight_show(w);
+    if (w->last_ns != 0) dlpi_in_flight_clock(w, a, now, (uint32_t)n);
+}
+
+/* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
+static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
+    const dlp_async *async = &dlpi_fetch_of(w)->async;
+    dlp_item *done[DLPI_REAP_MOST];
+    uint64_t now;
+    int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
+    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_in_flight_broken(w, "returned", n), -1;
+    if (n == 0) return 0;
+    now = dlpi_now_ns();
+    for (int i = 0; i < n; i++) {
+        back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
+        if (back[i] == NULL)
+            return dlpi_in_flight_broken(w, "gave back what was not out, at place", i), -1;
+        dlpi_attempt_back(w, back[i], now);
+    }
+    dlpi_in_flight_came(w, back[0], now, n);
+    return n;
+}
+
+static int dlpi_in_flight_patience(dlpi_worker *w) {
+    int ms = dlpi_in_flight_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
+    uint64_t due = dlpi_in_flight_due(w, (uint64_t)ms * 1000000u) / 1000000u;
+    return due < 1 ? 1 : (int)due;
+}
+
+/* ---- threads as a source: each does the worker's work, under its lock ---- */
+
+/* An item is through in its own thread: complete it, and send others. Returns whether the worker,
+   which sleeps, is to look for itself. */
+static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cpu) {
+    dlpi_in_flight *in = w->self;
+    dlpi_fetch_threads *pool = &in->threads;
+    uint64_t now = dlpi_now_ns();
+    dlpi_attempt_back(w, a, now); /* in the end, too: what close waits for is another one */
+    dlpi_in_flight_came(w, a, now, 1);
+    /* the more threads, the rarer each: the worker's lock is held */
+    if (now - cpu->noted_ns > DLPI_CPU_NOTE_NS * (1 + pool->n_threads / 8))
+        dlpi_cpu_note(w, cpu, now);
+    if (pool->over) return false;
+    if (!dlpi_stopped(w->p)) {
+        dlpi_attempt_over(w, a, dlpi_item_returned(w, a->code));
+        dlpi_in_flight_fill(w);
+        if (in->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
+    }
+    dlpi_event_add(&pool->word); /* W2 -> W2 */
+    return true;
+}
+
+/* Take what is to do, when there is something. Returns NULL when all is over. */
+static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    dlpi_attempt *a = NULL;
+    pthread_mutex_lock(&pool->todo_lock);
+    while (!pool->over && (pool->n_begun == pool->n_todo || dlpi_stopped(w->p)))
+        pthread_cond_wait(&pool->come, &pool->todo_lock);
+    if (!pool->over) a = pool->todo[pool->n_begun++ % dlpi_in_flight_of(w)->n_all];
+    pthread_mutex_unlock(&pool->todo_lock);
+    return a;
+}
+
+static void *dlpi_thread_fetch(void *arg) {
+    dlpi_worker *w = arg;
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_attempt *a;
+    while ((a = dlpi_fetch_thread_next(w)) != NULL) {
+        bool wake;
+        dlpi_attempt_begin(w, a);
+        a->code = w->st->item(w->st->user, &a->item);
+        pthread_mutex_lock(&pool->lock);
+        wake = dlpi_fetch_thread_done(w, a, &cpu);
+        pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
+        if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
+    }
+    return NULL;
+}
+
+/* The worker sleeps, and leaves its work to its threads. */
+static void dlpi_fetch_threads_wait(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    uint64_t ns = (uint64_t)dlpi_in_flight_patience(w) * 1000000u;
+    uint32_t word = dlpi_event_count(&pool->word); /* W2 <- W2 */
+    pool->full = dlpi_in_flight_full(w);
+    pool->parked = false;
+    pthread_mutex_unlock(&pool->lock);
+    dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
+    pthread_mutex_lock(&pool->lock);
+    dlpi_in_flight_show(w); /* what is out longest may have begun since */
+}
+
+static void dlpi_fetch_threads_end(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    pthread_mutex_lock(&pool->todo_lock);
+    pool->over = 1;
+    pthread_cond_broadcast(&pool->come);
+    pthread_mutex_unlock(&pool->todo_lock);
+    pthread_mutex_unlock(&pool->lock);
+    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
+    pool->n_threads = 0;
+    pthread_cond_destroy(&pool->come);
+    pthread_mutex_destroy(&pool->todo_lock);
+    pthread_mutex_destroy(&pool->lock);
+}
+
+/* Start the threads of a worker whose source they are. It has the lock then. */
+static int dlpi_fetch_threads_begin(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    const char *call = "";
+    int rc = 0;
+    dlp_error e;
+    if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_mutex_init(&pool->todo_lock, NULL);
+    pthread_cond_init(&pool->come, NULL);
+    pthread_mutex_lock(&pool->lock);
+    while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch, &call);
+        if (rc == 0) pool->n_threads++;
+    }
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", call,
+                   pool->n_threads + 1, w->st->in_flight, strerror(rc));
+    e.errnum = rc;
+    e.worker = w->id;
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    dlpi_fetch_threads_end(w);
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return DLP_ERR_SYSTEM;
+}
+
+/* ---- what a worker does ---- */
+
+static bool dlpi_in_flight_step(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST], n;
+    bool moved = dlpi_in_flight_fill(w);
+    if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
+    if (dlpi_stopped(w->p)) return true;
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
+        dlpi_fetch_threads_wait(w);
+        return true;
+    }
+    n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
+    for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
+    /* a source without room, and without items */
+    if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
+    return true;
+}
+
+/* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
+   wanted any more. close waits for this as for any callback. */
+static void dlpi_in_flight_end(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST];
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+        while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
+    else if (in->threads.n_threads > 0)
+        dlpi_fetch_threads_end(w);
+    dlpi_running_forget(w);
+}
+
+static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_attempt_take(w, t);
+}
+
+static bool dlpi_in_flight_owes(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
+}
+
+/* ---- what the stage keeps ---- */
+
+static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+                  (uint64_t)st->n_workers, DLPI_LINE);
+}
+
+static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_fetch *f = st->self;
+    uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
+    uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
+    DLPI_UNUSED(p);
+    out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
+    out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
+    out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
+    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
+    out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
+    return 5;
+}
+
+/* A worker gets its attempts. */
+static void dlpi_in_flight_init(dlpi_worker *w) {
+    const dlpi_fetch *f = dlpi_fetch_of(w);
+    dlpi_in_flight *in = &f->workers[w->id];
+    size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
+    memset(in, 0, sizeof *in);
+    in->n_all = (uint32_t)each;
+    in->oldest = UINT64_MAX;
+    in->all = f->attempts + from;
+    if (f->fetcher == DLP_FETCH_THREADS) {
+        in->threads.todo = f->todo + from;
+        in->threads.threads = f->threads + from;
+    }
+    for (size_t i = 0; i < each; i++) {
+        dlpi_attempt *a = &in->all[i];
+        a->item = w->item;
+        a->item.data = a->data;
+        a->item.length = a->length;
+        a->note.message = a->message;
+        a->note.errnum = &a->errnum;
+        a->note.w = w;
+        a->item.call = &a->note;
+        a->extra = dlpi_row_extra_at(w->p, w, 1 + i);
+        dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
+    }
+    w->parked_most = (int)dlpi_in_flight_rows(w->st);
+    w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
+    w->at_once = dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, (uint64_t)w->id);
+    w->n_at_once = in->n_all;
+    w->self = in;
+}
+
+/* ---- what a desc may say ---- */
+
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
+    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
+    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
+    return p->err.code; /* the first of them */
+}
+
+/* What all kinds have that keep several rows in flight. */
+#define DLPI_OPS_OF_IN_FLIGHT \
+    .row_by_row = 1, .unit = DLPI_UNIT_ROWS, .layout = dlpi_fetch_layout, \
+    .blocks = dlpi_fetch_blocks, .private_words = "items in flight, and parked", \
+    .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
+    .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
+    .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
+
+/* The stage has the desc's dataset already. Keep what else it says. */
+static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
+    int rc = dlpi_dataset_check(p, st, d);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
+    st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    many->fetcher = d->fetcher;
+    many->batch_pool = d->batch_pool;
+    if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
+    return DLP_OK;
+}

@@ -1,0 +1,32 @@
+#pragma once
+/* tests: system/core/pipe_badinput, system/core/streams */
+#include "fail/check.h"
+/* ---- how long an epoch is: for sources, which say of what ---- */
+
+/* Are there items, and can the sampler's order be had of them? */
+static int dlpi_check_items(dlp_pipe *p) {
+    dlp_error e;
+    if (p->fetch->dataset.n_items == 0)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
+    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+        return DLP_OK;
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* An order that another source than this pipe's goes with. */
+static int dlpi_bad_order(dlp_pipe *p) {
+    return dlpi_bad(p, p->sampler->name, "sampler.order",
+                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
+}
+
+static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
+    p->samples = n;
+    p->batches_per_epoch = n / p->global_batch;
+    if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
+    if (p->batches_per_epoch != 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
+                       "DLP_LAST_DROP leaves no batch: %" PRIu64
+                       " samples an epoch, batch_size %" PRIu64,
+                       n, p->global_batch);
+}

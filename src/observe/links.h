@@ -1,0 +1,99 @@
+#pragma once
+/* tests: system/build/pipe_plan, system/shm/monitor */
+#include "observe/seen.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-links      THE TABLE OF LINKS
+   Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
+   and monitors have one table. A stage with workers takes from the one before it: where they claim,
+   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
+   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
+   before says what is done (>>impl-gather), and those by which the next one claims. */
+
+static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
+    *id = stage;
+    dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
+                   stage < 0 ? "consumer" : s->stages[stage].name);
+}
+
+static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
+                               int32_t to) {
+    dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
+    memset(l, 0, sizeof *l);
+    dlpi_link_end(s, from, &l->from_stage, l->from);
+    dlpi_link_end(s, to, &l->to_stage, l->to);
+    l->kind = DLP_LINK_SPSC;
+    l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
+    l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
+    return l;
+}
+
+/* Words of a slot by which a stage says what is done; by which one claims. */
+static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
+    return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
+}
+static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
+    return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
+}
+
+static bool dlpi_link_in_order(const dlpi_seen_stage *st) {
+    return st->ops != NULL && st->ops->in_order;
+}
+
+/* Into the stages that work on slots, and out of the last of them. */
+static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
+    for (uint32_t k = 0; k <= s->n_work; k++) {
+        int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
+        dlp_link *l = dlpi_link_add(s, out, n, from, to);
+        uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
+        if (to >= 0 && !dlpi_link_in_order(&s->stages[to])) {
+            l->kind = DLP_LINK_CLAIM;
+            bytes += dlpi_link_claim_bytes(s, k);
+        } else if (!dlpi_link_in_order(&s->stages[from])) {
+            l->kind = DLP_LINK_GATHER;
+        }
+        l->capacity = s->prefetch;
+        l->bytes = dlpi_times(bytes, s->n_slots);
+    }
+}
+
+/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
+    int32_t sampler = -1;
+    uint32_t n = 0;
+    dlp_link *l;
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
+    l = dlpi_link_add(s, out, &n, -1, sampler);
+    l->capacity = s->n_slots;
+    l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
+    for (uint32_t i = 0; i < s->n_stages; i++) { /* of cells of their own */
+        if (s->stages[i].work < (int32_t)s->n_work) continue;
+        l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
+        l->kind = DLP_LINK_CLAIM;
+        l->capacity = s->source_cells;
+        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
+    }
+    dlpi_links_chain(s, sampler, out, &n);
+    if (s->sink_cells == 0) return n;
+    l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
+    l->capacity = s->sink_cells;
+    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
+    return n;
+}
+
+/* And how many records are in each. open: batches that have not left the first stage. */
+static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
+    uint64_t used = (uint64_t)out->in_flight + out->held;
+    out->n_links = dlpi_links(s, out->links);
+    for (uint32_t i = 0; i < out->n_links; i++) {
+        dlp_link *l = &out->links[i];
+        if (l->to_stage < 0)
+            l->depth = out->ready;
+        else if (l->from_stage < 0)
+            l->depth = i > 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
+        else if (s->stages[l->to_stage].work >= (int32_t)s->n_work)
+            l->depth = out->stages[l->to_stage].loading;
+        else
+            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
+    }
+}

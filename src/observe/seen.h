@@ -1,0 +1,243 @@
+#pragma once
+/* tests: system/report/pipe_stats, system/shm/monitor */
+#include "base/clock.h"
+#include "pipe/pipe.h"
+#include "fail/fail.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-seen       WHAT OBSERVERS SEE
+   Statistics, traces and words are made of a dlpi_seen alone. It is filled from a live pipe, whose
+   memory it points into (dlpi_seen_pipe), or from a checked copy of a region (dlpipe_shm.h): so the
+   same functions speak of both. The figures that only some kinds of stages have are counted by
+   those kinds, out of words of the region, which are read in place or through a file. */
+
+typedef struct dlpi_seen_stage {
+    char name[32];
+    int32_t kind, work;              /* work: place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t workers;                 /* 0: inline */
+    int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
+    int32_t in_flight;
+    bool process;                                    /* its workers are processes */
+    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
+    uint64_t ready_at;                               /* in a slot */
+    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
+    void *tell_user;
+} dlpi_seen_stage;
+
+struct dlpi_seen {
+    uint64_t now_ns;
+    const dlpi_ctl *ctl;
+    const uint64_t *delivered; /* batches, as the consumer counts them */
+    const uint32_t *order;     /* [ring] slots of the batches */
+    const uint8_t *taken;      /* [ring] */
+    const uint8_t *slots;      /* [n_slots] */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
+    const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
+    uint64_t slot_stride, block_stride, trace_stride;
+    uint32_t n_stages, n_work, n_item_work, n_workers;
+    DLPI_SHAPE_MEMBERS;
+    uint32_t cpus;
+    uint64_t source_cells, sink_cells, sink_free;
+    uint64_t plan_bytes;
+    int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
+    int32_t final;                /* the stage after which a batch is ready for the consumer */
+    dlpi_seen_stage stages[DLP_MAX_STAGES];
+    dlp_stats figures; /* of it, what kinds of stages have filled */
+};
+
+/* Words of the region, by the records that they are in. */
+struct dlpi_words {
+    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
+    /* read a word at an offset of the region, in a record that ends at end */
+    bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
+    void *from;
+};
+
+#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
+
+/* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
+static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
+                         uint64_t *to) {
+    const dlpi_record *r = &w->rec[type];
+    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
+    at += r->offset + i * r->stride;
+    return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
+}
+
+/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
+   False: there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->rec[type].stride;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        memcpy((uint8_t *)to + at, &word, sizeof word);
+    }
+    return true;
+}
+
+/* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
+static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
+    const dlpi_record *r = &w->rec[type];
+    *n = 0;
+    if (r->type == 0 || r->count == 0) return true;
+    if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
+    for (uint64_t i = 0; i < r->count; i++) {
+        uint64_t word;
+        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
+        *n += ((word & mask) == 0) == none;
+    }
+    return true;
+}
+
+/* A figure of the user's: a number, 0 or more. */
+static double dlpi_seen_figure(uint64_t bits) {
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v >= 0 && v <= 1e300 ? v : 0;
+}
+
+static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
+    dlpi_counter_rec r;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
+    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
+    for (uint32_t i = 0; i < s->figures.n_counters; i++) {
+        dlp_counter_stats *c = &s->figures.counters[i];
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
+        memcpy(c->name, r.name, sizeof c->name - 1);
+        memcpy(c->unit, r.unit, sizeof c->unit - 1);
+        c->value = dlpi_seen_figure(r.value);
+        c->most = dlpi_seen_figure(r.most);
+        c->at_ns = r.at_ns;
+        c->noted = r.noted;
+    }
+    return true;
+}
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    memset(&s->figures, 0, sizeof s->figures);
+    if (!dlpi_seen_counters(words, s)) return false;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_stage_ops *ops = s->stages[i].ops;
+        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
+    }
+    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
+    s->sink_cells = words->rec[DLPI_REC_SINK].count;
+    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
+}
+
+/* What a stage's record says of its workers, row->n_workers at most. */
+static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
+    const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
+    row->workers = r->num_workers;
+    row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
+    row->active = active >= 1 && active <= n ? active : n;
+    row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
+}
+
+/* ---- a live pipe ---- */
+
+static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
+    const uint8_t *word = (const uint8_t *)region + at;
+    DLPI_UNUSED(end);
+    /* statistics, here and below */
+    if (bytes == 4)
+        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
+    else
+        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    return true;
+}
+
+/* rec: [DLPI_REC_COUNT], written. */
+static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
+    for (int i = 0; i < DLPI_REC_COUNT; i++) {
+        const dlpi_area *a = &p->areas[i];
+        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
+    }
+    return (dlpi_words){rec, dlpi_word_live, p->region};
+}
+
+static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
+    dlpi_copy_text(row->name, sizeof row->name, st->name);
+    row->kind = st->kind;
+    row->work = st->work;
+    row->ops = st->ops;
+    row->tell = st->w.tell;
+    row->tell_user = st->w.worker_user;
+    if (st->work < 0) return;
+    row->first_worker = st->first_worker;
+    row->n_workers = st->n_workers;
+    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
+}
+
+/* What the pipe will be, or is: without its region. */
+static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
+    memset(s, 0, offsetof(dlpi_seen, figures));
+    s->n_stages = (uint32_t)p->n_stages;
+    s->n_work = (uint32_t)p->n_work;
+    s->n_item_work = (uint32_t)p->n_item_work;
+    s->n_workers = (uint32_t)p->n_workers;
+    s->shape = p->shape;
+    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
+    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->cpus = (uint32_t)p->cpus;
+    s->plan_bytes = p->plan_bytes;
+    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
+    s->final = s->work[p->n_work - 1];
+    for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
+}
+
+/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
+static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_seen_shape(p, s);
+    s->now_ns = dlpi_now_ns();
+    s->ctl = p->ctl;
+    s->delivered = &p->ctl->delivered;
+    s->order = p->order_ring;
+    s->taken = p->taken;
+    s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
+    s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
+    s->trace = dlpi_area_at(p, DLPI_REC_TRACE, 0);
+    s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
+    s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
+    s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].work >= 0)
+            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
+}
+
+static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_words words = dlpi_words_live(p, rec);
+    dlpi_seen_pipe(p, s);
+    dlpi_seen_kinds(&words, s); /* true: its records are its own */
+}
+
+/* ---- of what is seen ---- */
+
+static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
+    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
+}
+
+/* The stage of a worker; NULL: it is the consumer. */
+static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_seen_stage *st = &s->stages[i];
+        if (st->work >= 0 && worker - (uint32_t)st->first_worker < (uint32_t)st->n_workers)
+            return st;
+    }
+    return NULL;
+}
+
+static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
+    return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
+}
+
+/* Has batch b, in that slot, left the stage? */
+static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
+    const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
+}

@@ -1,0 +1,46 @@
+#pragma once
+/* tests: system/core/pipe_badinput */
+#include "fail/check.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
+   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
+   program without that header is alone: it refuses what would need them, and has nothing to do for
+   the rest. */
+
+static int dlpi_alone_open(dlp_pipe *p) {
+    if (p->d.shm == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
+                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
+                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+static int dlpi_alone_well(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
+
+static const dlpi_beside_ops dlpi_alone = {
+    .open = dlpi_alone_open,
+    .processes = dlpi_alone_processes,
+    .resolve = dlpi_alone_well,
+    .layout = dlpi_alone_nothing,
+    .begin = dlpi_alone_well,
+    .look = dlpi_alone_well,
+    .nudge = dlpi_alone_nothing,
+    .await = dlpi_alone_nothing,
+    .end = dlpi_alone_nothing,
+};
+
+/* What a new pipe has beside it. */
+static void dlpi_beside_take(dlp_pipe *p) {
+    p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
+    p->used_at_first = 1;
+    p->scheduler_sleep_ns = DLPI_SLEEP_NS;
+}

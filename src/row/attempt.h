@@ -1,0 +1,210 @@
+#pragma once
+/* tests: system/core/pipe_errors, system/shm/shm_deaths */
+#include "slot/claim.h"
+#include "slot/open_end.h"
+/* ---- an attempt at a row failed: again, later, another item, left out, or an error ---- */
+
+static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
+    dlp_error e;
+    dlpi_describe_item(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
+}
+
+/* The one store that changes a row's fate. All that follows from it comes after it. */
+static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
+    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
+}
+
+/* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
+   left it out may have died before it was clear, a batch map may have changed it since. */
+static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
+    uint8_t *cell = dlpi_item_cell(p, t->slot);
+    if (p->cells == DLPI_CELLS_STAY) {
+        dlpi_slot_at(p, t->slot)->cell = (uint16_t)p->n_cells; /* of zeros; ordered by done */
+        return;
+    }
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);
+        if (d->f.ragged) dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
+    }
+}
+
+static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
+    const dlp_pipe *p = w->p;
+    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);          /* ordered by done */
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | bits);
+    dlpi_row_clear(p, t, row);
+}
+
+/* The epoch ended before this row, or at it. */
+static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
+    dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
+}
+
+enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
+
+/* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
+   batch, or an input. */
+static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
+    return code != DLP_SKIP && !dlpi_never_again(code) && (int)tries < w->st->w.retries;
+}
+
+/* How long to wait after so many failures, 1 at least; 0: not at all. */
+static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
+    uint32_t doublings = tries > 7 ? 6 : tries - 1;
+    return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
+}
+
+/* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
+   them here, too: what is tried again, and how, is the same. */
+static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
+    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
+    if (w->at_once == NULL)                     /* else that is of a row which is out */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: it only waits, and is not to blame */
+    k->due_ns = due_ns;
+    k->gen = t->b;
+    k->slot = t->slot;
+    k->row = row;
+}
+
+static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
+    dlpi_bump(&w->block->retried, 1);
+    if (w->st->w.retry_backoff_ms == 0)
+        return dlpi_writes_first(w) || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
+    return DLPI_ROW_LATER;
+}
+
+static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
+    dlp_error e;
+    dlpi_describe_item(w, code, &e);
+    if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
+    dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
+    dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
+    return DLPI_ROW_DONE;
+}
+
+/* Nothing is left to take a row's place: say so, and what was wrong with the last. */
+static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
+    int errnum = w->block->message_errno;
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (failed)
+        dlpi_say(w, 0,
+                 "the item and %u replacements for it failed or were left out, the last: "
+                 "%.150s",
+                 DLPI_REPLACE_MAX, e.message);
+    else
+        dlpi_say(w, 0, "left out by stage \"%.31s\" %u times: the item and %u replacements for it",
+                 w->st->name, DLPI_REPLACE_MAX + 1, DLPI_REPLACE_MAX);
+    w->block->message_errno = errnum;
+}
+
+/* Another item takes the row: the next replacement for its position. */
+static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
+    const dlp_pipe *p = w->p;
+    uint64_t *index = dlpi_slot_index(p, t->slot), other;
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
+    uint32_t failed = (rec & DLPI_REC_FAILED) | (code == DLP_SKIP ? 0 : DLPI_REC_FAILED);
+    if (repl > DLPI_REPLACE_MAX) {
+        dlpi_row_exhausted(w, code, failed != 0);
+        return dlpi_row_raise(w, t, row, code);
+    }
+    other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
+    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
+    DLPI_STORE_REL(&index[row], other); /* X1: after it */
+    dlpi_bump(&w->block->replaced, 1);
+    dlpi_skip_note(w, code, other);
+    return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+}
+
+static const char *dlpi_signal_text(uint32_t killed_by) {
+    static const struct {
+        uint32_t number;
+        const char *text;
+    } names[] = {{6, "SIGABRT"},  {7, "SIGBUS"},   {8, "SIGFPE"},        {9, "SIGKILL"},
+                 {11, "SIGSEGV"}, {15, "SIGTERM"}, {0, "a call of exit"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].number == killed_by) return names[i].text;
+    return "a signal";
+}
+
+static const char *dlpi_call_text(const dlpi_worker *w) {
+    return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
+}
+
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
+                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
+}
+
+/* How many deaths make an item poison. Of several in flight none was alone the first time. */
+static uint32_t dlpi_kills_most(const dlpi_worker *w) {
+    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+}
+
+/* How often the row's present item failed in this stage before. A worker that dies between the
+   store of the record and that of this count has not counted its try: there is one more. */
+static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                               uint32_t rec) {
+    uint32_t word;
+    if (w->st->w.retries == 0) return 0;
+    word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
+    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+}
+
+/* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
+   what the policy calls (the sampler's functions, for a replacement), it is an error. */
+static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
+    dlp_pipe *p = w->p;
+    const dlpi_stage *st = w->st;
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
+    if (code == DLP_END) { /* of the epoch */
+        dlpi_row_end(w, t, row);
+        return DLPI_ROW_DONE;
+    }
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
+    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
+    tries = dlpi_row_tries(w, t, row, rec);
+    if (dlpi_tries_left(w, tries, code)) {
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
+        DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
+        return dlpi_row_retry(w, t, row, tries);
+    }
+    if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
+        return dlpi_row_raise(w, t, row, code);
+    if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
+        return dlpi_row_replace(w, t, row, code);
+    dlpi_row_leave(w, t, row, dlpi_end_counts(w, code));
+    dlpi_bump(&w->block->left_out, 1);
+    dlpi_skip_note(w, code, UINT64_MAX);
+    return DLPI_ROW_DONE;
+}
+
+/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
+   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   message. */
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the %s ran past its deadline_ms %d, its worker was killed",
+                        dlpi_call_text(w), w->st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+}
+
+/* Of slot s. */
+static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+        return 0;
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
+}

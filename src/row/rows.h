@@ -1,0 +1,135 @@
+#pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_wake */
+#include "row/run.h"
+/* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
+
+/* A parked row that is tried again here when it is due; the others go back to the first stage. */
+static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
+    return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+}
+
+/* Parked rows of t's unit; may all of them go back now? */
+static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
+    uint32_t shift =
+        dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
+    *rows = 0;
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        if (k->slot != t->slot || k->row >> shift != t->unit) continue;
+        if (k->due_ns > now || dlpi_parked_stays(w, k)) return false;
+        *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
+    }
+    return true;
+}
+
+/* Can this parked row, which is due, do anything now? */
+static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
+    /* claimed */
+    uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
+    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
+    return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
+}
+
+static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    uint32_t word = t->row / DLPI_WORD_ROWS;
+    int n = 0;
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        bool in = k->slot == t->slot && k->row / DLPI_WORD_ROWS == word &&
+                  (rows >> k->row % DLPI_WORD_ROWS & 1u) != 0;
+        if (!in) w->parked[n++] = *k;
+    }
+    w->n_parked = n;
+}
+
+/* One row is done. n: 1, or 0 if nobody worked on it. */
+static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
+    dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
+}
+
+/* Does a row that is done count: did its stream not end there? */
+static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
+    return dlpi_rec_state(dlpi_slot_rec(w->p, t->slot)[t->row]) != DLPI_ROW_END;
+}
+
+/* One more try of a parked row, by a worker that has one at a time. */
+static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
+    bool wanted;
+    int what = DLPI_ROW_DONE;
+    dlpi_clock_in(w);
+    dlpi_item_at(w, t);
+    wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
+    if (wanted) what = dlpi_row_run(w, t, t->row);
+    dlpi_clock_out(w, t->b, w->given.epoch, wanted);
+    w->passed = 0;
+    if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
+    if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
+}
+
+/* A parked row that is due: let it be tried again, or send it and those of its unit back. Returns
+   whether there was one. */
+static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
+    const dlp_pipe *p = w->p;
+    uint64_t now = dlpi_now_ns();
+    for (int i = 0; i < w->n_parked; i++) {
+        dlpi_parked k = w->parked[i];
+        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
+        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
+        bool again = dlpi_parked_stays(w, &k) || cancelled;
+        uint32_t rows, group = 1;
+        if (k.due_ns > now && !cancelled) continue;
+        /* claimed */
+        t.unit = k.row >> dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->header));
+        if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
+        rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
+        dlpi_parked_remove(w, &t, rows);
+        if (again)
+            try_again(w, &t);
+        else
+            dlpi_rows_redo(w, &t, rows);
+        return true;
+    }
+    return false;
+}
+
+/* ---- its steps ---- */
+
+/* Is there no room for another unit whose rows may all be parked? */
+static bool dlpi_rows_full(const dlpi_worker *w) {
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
+}
+
+static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
+    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
+    return dlpi_find(w, t);
+}
+
+static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_unit_items(w, t);
+}
+
+static bool dlpi_rows_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_rows_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
+
+/* ns until a parked row may move. One that is due may wait for others of its unit. */
+static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
+    uint64_t now;
+    if (w->n_parked == 0) return ns;
+    now = dlpi_now_ns();
+    for (int i = 0; i < w->n_parked; i++) {
+        const dlpi_parked *k = &w->parked[i];
+        if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;
+        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
+    }
+    return ns;
+}

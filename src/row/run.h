@@ -1,0 +1,468 @@
+#pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_ragged, model/crash_steps */
+#include "row/attempt.h"
+#include "cells/debug.h"
+#include "slot/open_end.h"
+#include "row/timing.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-run        CALLBACKS ON ROWS
+   timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
+   after it has the worker whose units these are. */
+
+/* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
+static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        uint64_t n = w->length[f], unit;
+        if (!d->f.ragged) {
+            if (n == 0) continue;
+            w->bad_field = d->name;
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has a fixed size, a length of %" PRIu64 " was set",
+                            d->name, n);
+        }
+        if (n > (uint64_t)d->f.shape[0]) {
+            w->bad_field = d->name;
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
+                            n, d->f.shape[0]);
+        }
+        unit = d->row_bytes / (uint64_t)d->f.shape[0];
+        memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
+        dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
+    }
+    return 0;
+}
+
+static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t f = 0; f < p->items.n; f++)
+        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
+}
+
+static inline bool dlpi_lengths_set(const dlpi_worker *w) {
+    uint64_t any = w->p->items.any_ragged;
+    for (uint32_t f = 0; f < w->p->items.n; f++) any |= w->length[f];
+    return any != 0;
+}
+
+/* The sampler's function gave an index that the dataset does not have. */
+static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+             w->item.index, w->p->fetch->dataset.n_items);
+    return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
+}
+
+/* May the row be one that need not be fetched, nor changed by this stage? */
+static inline bool dlpi_row_kept(const dlpi_worker *w) {
+    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
+}
+
+/* Has the item fields in a cell of its own, that end before the batch? */
+static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
+/* ... which it writes? */
+static inline bool dlpi_row_fills(const dlpi_worker *w) {
+    return (w->st->held & DLPI_HELD_WRITES) != 0;
+}
+
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
+
+/* The row begins as zeros, where what fetches it does not write all of it. */
+static inline void dlpi_row_zero(dlpi_worker *w) {
+    const dlpi_fields *items = &w->p->items;
+    const dlpi_scope *scope = &w->st->scope;
+    if (!dlpi_row_zeroed(w)) return;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        memset(w->data[f], 0, items->at[f].row_bytes);
+}
+
+/* Is more to be done for a row than these, and the call? */
+static bool dlpi_row_has_more(const dlpi_worker *w) {
+    return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
+           w->st->w.deadline_ms != 0;
+}
+
+static bool dlpi_row_has_special(const dlpi_worker *w) {
+    return dlpi_row_zeroed(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+           dlpi_row_has_more(w);
+}
+
+/* What the source has for the row's callback. Apart: the address of the item would take a register
+   of every row. */
+__attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
+    w->p->source->row(w, &w->item, s, row, w->extra);
+}
+
+/* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
+   empty callback takes less time than the questions. Returns true if the row was kept. */
+static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    if (dlpi_row_kept(w)) {
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        if (p->keeper->get(w, t, row)) return true;
+        if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+        w->note.used_random = 0;
+    }
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
+    if (dlpi_row_held(w)) p->holder->at(w, row);
+    dlpi_row_zero(w);
+    if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    w->item.index -= w->st->scope.first;
+    return false;
+}
+
+/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
+   goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row) {
+    const dlp_pipe *p = w->p;
+    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    w->passed++;
+    if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
+    p->keeper->put(w, t->slot, row, false);
+    return DLPI_ROW_DONE;
+}
+
+/* The worker's item is to be one of this slot. */
+static void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint8_t *cell = dlpi_item_cell(p, s);
+    for (uint32_t f = 0; f < p->items.n; f++) w->cell[f] = cell + p->items.at[f].offset;
+    w->index = dlpi_slot_index(p, s);
+    w->given.epoch = slot->epoch;
+    w->given.worker_state = w->state;
+    w->position = slot->position;
+}
+
+/* Make it that of this row, whatever a callback has made of it: one copy of the whole costs less
+   than to look what of it has changed. Returns its position. */
+static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    uint64_t position = w->position + row;
+    if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    w->item = w->given;
+    w->item.index = w->index[row];
+    w->item.position = position;
+    w->item.row = row;
+    for (uint32_t f = 0, n = p->items.n; f < n; f++)
+        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    return position;
+}
+
+/* The code of what the callback of a row returned. Words that an item before has left are not
+   those of this one. */
+static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
+    dlpi_item_row(w, row);
+    if (w->note.said != row + 1) dlpi_words_forget(w);
+    return dlpi_item_returned(w, rc);
+}
+
+/* The row's callback came to rc, a code that is not 0: what becomes of the row. Apart from those
+   that are done, which are to cost little. */
+__attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row, int rc) {
+    int what;
+    dlpi_item_row(w, row);
+    what = dlpi_row_failed(w, t, row, rc);
+    dlpi_failure_forget(w);
+    return what;
+}
+
+/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
+static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
+    return dlpi_row_fills(w) ? w->p->holder->written(w, row) : 0;
+}
+
+/* Is more to do once the row's callback has returned? */
+static inline bool dlpi_row_ends(const dlpi_worker *w) {
+    return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
+}
+
+/* The row's callback is done. lengths: it set some. */
+static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
+    int rc;
+    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
+    rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
+    if (rc == 0) rc = dlpi_row_written(w, row);
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    return DLPI_ROW_DONE;
+}
+
+/* Call the stage's callback on one row, once. rec: its record. */
+__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                  uint32_t rec) {
+    dlpi_worker_block *block = w->block;
+    dlp_item *it = &w->item;
+    uint64_t index, position = dlpi_item_row(w, row);
+    int rc = 0;
+    bool lengths;
+    index = it->index;
+    DLPI_STORE_RLX(&block->current, index); /* for observers */
+    if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
+    if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
+        return dlpi_row_other(w, t, row);
+    DLPI_STORE_RLX(&block->current_position, position);
+    if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
+    DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
+    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_LIKELY(rc == 0)) {
+        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
+        rc = w->st->item(w->st->user, it);
+        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    }
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
+    lengths = dlpi_lengths_set(w);
+    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
+    return DLPI_ROW_DONE;
+}
+
+/* The row is to be tried again, until it is done, parked, or goes back. */
+static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    int what;
+    do what = dlpi_row_try(w, t, row, dlpi_slot_rec(w->p, t->slot)[row]);
+    while (what == DLPI_ROW_AGAIN);
+    return what;
+}
+
+/* Call the stage's callback on one row until it is done, parked, or goes back. */
+static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
+}
+
+/* Begin a run of rows. */
+static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    dlpi_item_slot(w, t->slot);
+    if (dlpi_row_held(w)) p->holder->cells(w, t->slot, t->row);
+    w->generation = dlpi_slot_generation(slot);
+    w->has_special = dlpi_row_has_special(w);
+    w->note.said = 0;                                      /* of a run before */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
+}
+
+/* Indices of rows [row, end), by the first stage's worker. */
+static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
+    if (w->p->source->indices) w->p->source->indices(w, t);
+}
+
+/* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
+   wait for those: the unit is freed as a whole. */
+static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
+    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
+    if (!waits) {
+        dlpi_rows_redo(w, t, rows);
+        return;
+    }
+    for (; rows; rows &= rows - 1)
+        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
+}
+
+/* The indices of rows of which some may have been run, replaced, or left by a worker that died:
+   each follows from its record alone. */
+static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t already) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint64_t *index = dlpi_slot_index(p, t->slot);
+    for (uint32_t r = t->row; r < t->end; r++) {
+        uint64_t at = (slot->position + r) % p->samples;
+        uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
+        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
+        index[r] = p->source->item(w, t->slot, r, slot->epoch, at, repl);
+    }
+}
+
+/* One row of a unit whose records say something, or that may be the epoch's end. Counts in *left
+   what was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
+static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
+                         bool *ended) {
+    const dlp_pipe *p = w->p;
+    const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
+    bool open = p->open_end != 0;
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
+    int what = DLPI_ROW_DONE;
+    if (state == DLPI_ROW_LEFT) {
+        dlpi_row_clear(p, t, row);
+    } else if (open && (*ended || state == DLPI_ROW_END)) {
+        dlpi_row_end(w, t, row);
+    } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
+        what = dlpi_row_run(w, t, row);
+        if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        *ended = true;
+    }
+    ++*left;
+    return what;
+}
+
+#define DLPI_AHEAD_BYTES 1024u
+
+static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
+}
+
+/* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
+   read them last. On their way all at once they cost little more than one of them does when a store
+   waits for it. Where items are large their copies keep as many lines under way by themselves. */
+static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
+    const uint8_t *cell = dlpi_item_cell(p, t->slot);
+    uint64_t rows = t->end - t->row;
+    if (rows * p->items.cell_bytes > DLPI_AHEAD_BYTES) return;
+    dlpi_lines_ahead(&dlpi_slot_index(p, t->slot)[t->row], rows * 8);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset + t->row * d->row_bytes, rows * d->row_bytes);
+    }
+}
+
+/* Rows of a unit: bits of those that are done, that go back, that wait; how many were not run. */
+typedef struct dlpi_tally {
+    uint32_t mask, redo, later, left;
+} dlpi_tally;
+
+static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
+    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
+    if (what == DLPI_ROW_DONE) n->mask |= bit;
+    if (what == DLPI_ROW_REDO) n->redo |= bit;
+    if (what == DLPI_ROW_LATER) n->later |= bit;
+}
+
+/* The callback of a row has returned rc, and it failed or set lengths. */
+__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                   int rc) {
+    int what;
+    if (rc != 0) rc = dlpi_row_returned(w, row, rc);
+    what = rc != 0 ? dlpi_row_wrong(w, t, row, rc) : dlpi_row_finish(w, t, row, true);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
+/* What it wrote into fields that end before the batch came to rc, which is not 0. */
+__attribute__((noinline)) static int dlpi_row_unwritten(dlpi_worker *w, const dlpi_unit *t,
+                                                        uint32_t row, int rc) {
+    int what = dlpi_row_wrong(w, t, row, rc);
+    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
+}
+
+/* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
+   row than these and the call: dlpi_row_try without what others ask, for an empty callback takes
+   less time than the questions. zeroed: they may be cleared first; more: they may have fields that
+   end before the batch, or indices of the stage's own. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, bool more,
+                                 dlpi_tally *n) {
+    const dlpi_ctl *ctl = w->p->ctl;
+    const dlpi_stage *st = w->st;
+    const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
+    const bool writes = holder != NULL && dlpi_row_fills(w);
+    dlpi_worker_block *block = w->block;
+    uint64_t running = (uint64_t)t->slot << 32;
+    for (uint32_t row = t->row, end = t->end; row < end; row++) {
+        uint64_t position, index;
+        int rc;
+        if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
+            n->left += end - row;
+            break;
+        }
+        position = dlpi_item_row(w, row);
+        index = w->item.index;
+        DLPI_STORE_RLX(&block->current, index); /* for observers */
+        if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items)) {
+            dlpi_tally_add(n, row, dlpi_row_other(w, t, row));
+            continue;
+        }
+        DLPI_STORE_RLX(&block->current_position, position);
+        if (holder != NULL) holder->at(w, row);
+        if (zeroed) dlpi_row_zero(w);
+        if (more) w->item.index -= st->scope.first;
+        DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
+        rc = st->item(st->user, &w->item);
+        if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
+            dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
+        else if (writes && DLPI_UNLIKELY((rc = holder->written(w, row)) != 0))
+            dlpi_tally_add(n, row, dlpi_row_unwritten(w, t, row, rc));
+    }
+    n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* The same for those that may, apart, so that the others do not ask for it. */
+__attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dlpi_unit *t,
+                                                        dlpi_tally *n) {
+    dlpi_unit_plain(w, t, true, false, n);
+}
+__attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_unit *t,
+                                                     dlpi_tally *n) {
+    dlpi_unit_plain(w, t, true, true, n);
+}
+
+/* Have rows of a unit no records: is nothing known of them but their indices? */
+static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    uint32_t any = 0;
+    for (uint32_t r = t->row; r < t->end; r++) any |= rec[r];
+    return any == 0;
+}
+
+/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
+                               dlpi_tally *n) {
+    const dlp_pipe *p = w->p;
+    bool ended = false;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        int what = DLPI_ROW_DONE;
+        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
+        if (DLPI_UNLIKELY(!simple))
+            what = dlpi_unit_row(w, t, r, &n->left, &ended);
+        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
+            what = dlpi_row_run(w, t, r);
+        else
+            n->left++;
+        dlpi_tally_add(n, r, what);
+    }
+}
+
+/* Work on a claimed unit of an item stage. */
+static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
+    uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
+                       dlpi_unit_mask(t->row, t->end);
+    uint32_t done;
+    const bool simple = p->open_end == 0 && (t->untouched || dlpi_unit_blank(p, t));
+    const bool plain = simple && already == 0 && !DLPI_DEBUG;
+    dlpi_tally n = {0, 0, 0, 0};
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched && w->started) dlpi_unit_ahead(w, t);
+    if (t->untouched)
+        dlpi_unit_indices(w, t);
+    else if (dlpi_writes_first(w))
+        dlpi_unit_indices_again(w, t, already);
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
+    dlpi_unpoison(p, t->slot);
+    dlpi_item_at(w, t);
+    if (plain && DLPI_LIKELY(!w->has_special))
+        dlpi_unit_plain(w, t, false, false, &n);
+    else if (plain && !dlpi_row_has_more(w))
+        dlpi_row_held(w) || w->st->scope.first != 0 ? dlpi_unit_more(w, t, &n)
+                                                    : dlpi_unit_cleared(w, t, &n);
+    else
+        dlpi_unit_rows_run(w, t, already, simple, &n);
+    done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
+    w->passed = 0;
+    dlpi_bump(&w->block->items, done);
+    dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, w->given.epoch, done);
+    dlpi_complete(w, t, n.mask);
+    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo, n.later != 0);
+}

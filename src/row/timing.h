@@ -1,0 +1,158 @@
+#pragma once
+/* tests: system/report/pipe_stats, unit/core/awake */
+#include "slot/claim.h"
+#include "base/cpus.h"
+/* ---- clocks, histograms and traces of workers ---- */
+
+static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
+    uint32_t log, sub;
+    if (ns < 4) return (uint32_t)ns;
+    log = 63u - (uint32_t)__builtin_clzll(ns);
+    sub = (uint32_t)(ns >> (log - 2)) & 3u;
+    log = (log - 1) * 4u + sub;
+    return log < DLPI_HIST ? log : DLPI_HIST - 1;
+}
+static uint64_t dlpi_hist_value(uint32_t bucket) { /* the bucket's middle */
+    uint32_t log = bucket / 4u + 1u, sub = bucket % 4u;
+    if (bucket < 4) return bucket;
+    return (UINT64_C(4) + sub) * (UINT64_C(1) << (log - 2)) + (UINT64_C(1) << (log - 2)) / 2;
+}
+
+static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
+    uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
+    uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
+    uint64_t from[sizeof *e / 8];
+    memcpy(from, e, sizeof *e);
+    for (size_t i = 0; i < sizeof *e / 8; i++)
+        /* G1 -> G1: whoever sees a word of it sees the head before it */
+        DLPI_STORE_REL(&to[i], from[i]);
+    DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
+}
+
+static void dlpi_trace_flush(dlpi_worker *w) {
+    if (w->event.kind != 0 && w->event.end_ns > w->event.begin_ns) dlpi_trace_put(w, &w->event);
+    w->event.kind = 0;
+}
+
+/* A stretch [from, to) of one kind; work on the same batch without a gap becomes one event. */
+static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to, uint64_t b,
+                           uint64_t epoch, uint32_t items) {
+    dlp_trace_event *e = &w->event;
+    uint64_t zero = w->p->ctl->started_ns;
+    if (e->kind == kind && e->sequence == b && e->end_ns + zero == from &&
+        e->items + items < 65536u) {
+        e->end_ns = to - zero;
+        e->items = (uint16_t)(e->items + items);
+        return;
+    }
+    dlpi_trace_flush(w);
+    e->begin_ns = from - zero;
+    e->end_ns = to - zero;
+    e->sequence = b;
+    e->epoch = (uint32_t)epoch;
+    e->kind = (uint16_t)kind;
+    e->items = (uint16_t)(items < 65536u ? items : 65535u);
+}
+
+/* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
+static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
+    uint64_t from = w->wait_ns;
+    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
+    w->wait_ns = 0;
+    if (from == 0 || now <= from) return;
+    dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
+    if (now - from > 20000)
+        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
+}
+
+/* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
+static void dlpi_clock_in(dlpi_worker *w) {
+    if (w->last_ns != 0 || *w->untimed != 0) return;
+    w->last_ns = dlpi_now_ns();
+    dlpi_wait_over(w, w->last_ns);
+    w->units_untimed = w->items_untimed = 0;
+    w->until_clock = w->clock_every;
+    DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
+}
+
+/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
+   and how long it waited for one. The second is asked of a file, so not at each short sleep. */
+static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
+    struct timespec t;
+    uint64_t ns, sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
+        ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
+        cpu->used_ns = ns;
+    }
+    if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
+    cpu->noted_ns = now;
+    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
+    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
+    cpu->waited_ns = sched[1];
+}
+
+/* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
+   hardly computes: on a busy machine that gets its core late each time that it wakes up, and is
+   done sooner with more workers all the same. */
+static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
+    uint64_t most = took > cpu ? took - cpu : 0;
+    if (wait > most) wait = most;
+    return cpu >= (took - wait) / 10 * 3 ? wait : 0;
+}
+
+/* Items of so many units took so long each: a moving average of units. A sample of many units says
+   what they cost if it is low; if it is high, one of them may just have lost its core. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t units) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns), weight = units < 8 ? units : 8;
+    if (each > average) weight = 1;
+    average = average == 0 ? each : (average * (8 - weight) + each * weight) / 8;
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
+}
+
+static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
+    dlpi_worker_block *block = w->block;
+    uint64_t now, ns, each;
+    if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
+    w->items_untimed += items;
+    w->units_untimed++;
+    if (--w->until_clock > 0) return;
+    now = dlpi_now_ns();
+    ns = now - w->last_ns;
+    each = w->items_untimed ? ns / w->items_untimed : ns;
+    /* what was not run says nothing of what an item costs */
+    if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
+    DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
+                   block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
+    if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
+    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
+    ns /= w->units_untimed;
+    w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
+    w->until_clock = w->clock_every;
+    w->units_untimed = w->items_untimed = 0;
+    w->last_ns = now;
+    DLPI_STORE_RLX(&block->since_ns, now);
+    if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
+    if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
+        dlpi_cpu_note(w, &w->cpu, now);
+}
+
+/* A callback of the library's own has waited for others from then on: that is no work. */
+static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
+    if (w->last_ns == 0 || now <= from) return;
+    w->last_ns += now - from;
+    dlpi_bump(&w->block->starved_ns, now - from);
+}
+
+/* The worker stops working: close the books on what was not timed yet. */
+static void dlpi_clock_stop(dlpi_worker *w) {
+    if (w->last_ns == 0) return;
+    if (w->units_untimed > 0) {
+        w->until_clock = 1;
+        w->units_untimed--; /* counted again by clock_out */
+        dlpi_clock_out(w, w->event.sequence, w->event.epoch, 0);
+    }
+    w->last_ns = 0;
+}

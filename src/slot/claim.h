@@ -1,0 +1,348 @@
+#pragma once
+/* tests: model/model_slots, model/crash_steps, system/shm/shm_steps */
+#include "slot/feed.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-claim      CLAIMS AND COMPLETION */
+
+typedef struct dlpi_unit { /* a claimed piece of work */
+    uint64_t b;
+    uint32_t slot, unit;
+    uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
+    /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    bool untouched;
+} dlpi_unit;
+
+static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
+    return st->work < p->n_item_work;
+}
+
+/* Is the input of this unit there? Rows this stage did already need no input. */
+static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
+    const dlp_pipe *p = w->p;
+    dlpi_stage_words *theirs;
+    uint32_t i = t->row / DLPI_WORD_ROWS, mask;
+    if (dlpi_writes_first(w)) return true;
+    theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
+    if (!dlpi_is_item_stage(p, w->st))
+        return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
+    mask = dlpi_unit_mask(t->row, t->end);
+    return ((dlpi_gather_bits(dlpi_done(theirs), i, t->b) |
+             dlpi_gather_bits(dlpi_done(mine), i, t->b)) &
+            mask) == mask;
+}
+
+static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
+                           dlpi_unit *t) {
+    bool whole = !dlpi_is_item_stage(p, st);
+    t->row = whole ? 0 : t->unit << shift;
+    t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
+}
+
+static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+    return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
+}
+
+/* The slot that batch b lies in, and its header; false: the slot went on. */
+DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
+    *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    if (dlpi_gen(*header) == (b & DLPI_GEN_MASK)) return true;
+    *s = dlpi_slot_of(p, b);
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
+}
+
+/* Claim unit t, whose owner word says that nobody has it, if its input is there, and what else it
+   is to have from here on: that last, for who lacks it is woken when there is some. */
+DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
+                                uint64_t owner, bool padded) {
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
+    return dlpi_input_ready(w, t, words) &&
+           (DLPI_LIKELY((w->st->held & DLPI_HELD_TAKES) == 0) || w->p->holder->take(w, t)) &&
+           dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
+}
+
+/* The last of the units that are not ready if unit t is not: all of its done word, where nothing of
+   that has come from the stage before. A look in vain, of one who waits, costs a step a word. */
+static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine,
+                               uint32_t shift) {
+    dlpi_stage_words *theirs;
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    if (dlpi_writes_first(w) || !dlpi_is_item_stage(w->p, w->st)) return t->unit;
+    theirs = dlpi_stage_words_at(w->p, t->slot, w->p->work[w->st->work - 1]);
+    if (dlpi_gather_bits(dlpi_done(theirs), i, t->b) != 0) return t->unit;
+    if (dlpi_gather_bits(dlpi_done(mine), i, t->b) != 0) return t->unit;
+    return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
+   below `from` are claimed, by whomever: what the hint for the next look may say. */
+static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
+    const dlp_pipe *p = w->p;
+    uint32_t n, u = 0, count, shift, from;
+    uint64_t header;
+    dlpi_stage_words *words;
+    *all_claimed = true;
+    t->b = b;
+    if (!dlpi_find_slot(p, b, &t->slot, &header)) return false;
+    words = dlpi_stage_words_at(p, t->slot, w->st);
+    count = dlpi_header_count(header);
+    shift = dlpi_header_shift(header);
+    n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
+    if (hints) u = dlpi_claim_cursor(&words->next, b);
+    for (from = u; u < n; u++) {
+        uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
+        t->unit = u;
+        dlpi_unit_rows(p, w->st, count, shift, t);
+        if (!dlpi_older(dlpi_gen(owner), b)) {
+            if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
+        } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
+            if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
+            if (b + 1 != w->tail_seen) dlpi_slot_fetch(p, b + 1); /* we are behind */
+            if (b + 4 < w->tail_seen && dlpi_slot_in_line(p)) dlpi_slot_fetch(p, b + 4);
+            *all_claimed = *all_claimed && u + 1 == n;
+            return true;
+        } else {
+            *all_claimed = false;
+            u = dlpi_not_ready(w, t, words, shift);
+        }
+    }
+    return false;
+}
+
+/* May this worker take work on batch b? */
+static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
+    return w->st->w.dispatch != DLP_DISPATCH_BATCHES ||
+           b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
+}
+
+/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it: so the line comes for that at once, and where a
+   batch is done before the next line is here, those after it come, too. */
+static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t end = w->low + (dlpi_slot_in_line(p) ? 4 : 1);
+    if (w->st->work == 0)
+        for (uint64_t b = w->low; b < tail && b < end; b++) dlpi_slot_fetch(p, b);
+    return tail;
+}
+
+static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
+    /* T1 <- T1 */
+    uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
+    bool hints = rescan == w->rescan_seen, all;
+    if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    if (!hints || tail - w->low > p->ring) {
+        uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
+        if (!hints || w->low < oldest) w->low = oldest;
+    }
+    for (uint64_t b = w->low;; b++) {
+        if (b == tail) {                            /* end of what was seen: is there more? */
+            tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+            if (b == tail) break;
+        }
+        w->tail_seen = tail;
+        if (w->claim_end != 0 && b >= w->claim_end) return false;
+        all = true;
+        if (dlpi_batch_mine(w, b) && dlpi_find_in(w, b, hints, t, &all)) return true;
+        if (all && b == w->low) w->low = b + 1;
+    }
+    w->tail_seen = tail;
+    w->rescan_seen = rescan; /* only after a whole look without hints */
+    return false;
+}
+
+static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+    bool found = dlpi_find_oldest(w, t);
+    if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
+        w->p->holder->claimed(w, found ? t : NULL);
+    return found;
+}
+
+/* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
+                             uint64_t seen) {
+    /* closed, and the slot may have gone on to a batch without rows */
+    if (dlpi_ready_past(seen, b)) return false;
+    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
+                          seen))
+        return false;
+    return dlpi_gather_close(&words->ready, seen, b);
+}
+
+/* Is the claim of unit t in stage st one that was given up again? */
+static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
+                                t->b);
+}
+
+/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
+   Of a batch that went back, who looked for it there may have done so before it was ready, and goes
+   by its hints since: call again. */
+static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
+    dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
+    if (next != NULL && dlpi_freed(p, next, &whole))
+        dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
+    dlpi_wake_next(p, k, t->b);
+}
+
+/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
+   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    if (DLPI_LIKELY(!st->lets_pass)) return false;
+    for (uint32_t r = t->row; r < t->end; r++)
+        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+    return true;
+}
+
+/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
+   done so before the rows were back, and goes by its hints since: call again. */
+static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
+    if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
+    dlpi_wake_stage(p, st, t->b);
+}
+
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
+static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* after the bits it may be another's */
+    uint64_t seen;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
+}
+
+/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
+   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
+   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
+   still what they were when they were done. */
+static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    for (bool passes = true; passes; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+        uint64_t *owner = &dlpi_owners(p, words)[t->unit];
+        uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
+        if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
+            !dlpi_claim_take(owner, seen, mine)) /* O1 */
+            break;
+        if (k + 1 == p->n_item_work) {
+            dlpi_last_done(p, t, words, mask);
+            return;
+        }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
+    }
+    dlpi_items_wake(p, p->work[k], t);
+}
+
+/* Set done bits, and show the rows to the next item stage. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
+    dlp_pipe *p = w->p;
+    dlpi_stage *next = p->work[w->st->work + 1];
+    uint32_t mask = dlpi_unit_mask(t->row, t->end);
+    bool passes = dlpi_unit_passes(p, next, t);
+    if ((dlpi_gather_publish(done, t->b, rows) & mask) != mask) return;
+    if (DLPI_UNLIKELY(passes))
+        dlpi_unit_pass(w, t, next->work);
+    else
+        dlpi_items_wake(p, next, t);
+}
+
+/* Set done bits. */
+static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
+    dlp_pipe *p = w->p;
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
+    if (mask == 0) return;
+    if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_READS) != 0)) p->holder->leave(w, t, mask);
+    if (w->st->work + 1 < p->n_item_work)
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
+    else
+        dlpi_last_done(p, t, words, mask);
+}
+
+/* A unit of batch b that worker w is about to give up. */
+static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
+    return dlpi_claim_reserved(b, (uint32_t)w->global);
+}
+
+/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
+   the slot and are done all over again. Bits first, then the claims, then the call to look again:
+   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
+   the one after it. The claims of the stages before carry our mark from before the first bit goes:
+   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
+   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
+   is freed last, so up to that store nobody can begin again. */
+static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    dlp_pipe *p = w->p;
+    uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
+    uint64_t *first = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
+    for (int k = 0; k < w->st->work; k++) {
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+        dlpi_claim_reserve(&owner[t->unit], dlpi_owner_redo(w, t->b));
+    }
+    for (int k = 0; k < w->st->work; k++) {
+        uint64_t *done =
+            &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
+        dlpi_gather_take_back(done, rows);
+    }
+    for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+        dlpi_claim_free(&owner[t->unit], freed);
+    }
+    dlpi_claim_free(&first[t->unit], freed);
+    dlpi_rescan(p, 0, w->st->work);
+}
+
+/* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
+   before, with another count, so that a closer that has read it cannot swap it. In this order: a
+   closer finds ready past its batch, or rows missing. */
+static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
+        dlpi_gather_take_back(&dlpi_done(words)[i], UINT32_MAX);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
+}
+
+/* How many claims a stage has of a batch. */
+static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
+    return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
+                              : 1u;
+}
+
+/* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
+static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
+    if (dlpi_is_item_stage(p, st)) return 0;
+    return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
+}
+
+static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
+    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+        dlpi_claim_free(&owner[u], word); /* or a mark */
+}
+
+/* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
+   that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
+   given up, those of that stage last, as in dlpi_rows_redo. */
+static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+    dlp_pipe *p = w->p;
+    uint64_t freed = dlpi_owner_freed(p, s, b);
+    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
+    int first = dlpi_redo_first(p, w->st, header);
+    for (int k = first; k < w->st->work; k++)
+        dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
+    for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
+    for (int k = first + 1; k <= w->st->work; k++) dlpi_owners_set(p, k, s, header, freed);
+    dlpi_owners_set(p, first, s, header, freed);
+    dlpi_rescan(p, first, w->st->work);
+}

@@ -1,0 +1,359 @@
+#pragma once
+/* tests: model/model_slots, system/core/pipe_basic, system/core/pipe_epochs */
+#include "slot/item.h"
+#include "cells/debug.h"
+#include "fail/cancel.h"
+#include "wait/dispatch.h"
+#include "slot/open_end.h"
+#include "slot/window.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
+   Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+
+/* ---- epochs that begin by set_epoch ----
+   The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
+   set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
+   of the epochs before have returned, and none of the new one's has begun. A generation has the
+   seeks in it: after a seek an epoch is asked for again.
+
+   I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
+        p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
+
+/* Is nothing of this epoch to be fetched yet? */
+static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
+    return p->barrier != NULL && /* I2 <- I2 */
+           dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
+}
+
+/* A source without callbacks beside those of batches. */
+static bool dlpi_quiet_always(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+
+/* Scheduler: ask for the epoch, if it stands before one. */
+static void dlpi_epoch_ask(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
+    if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    if (!dlpi_epoch_held(p, f->epoch)) return;
+    if (!p->source->quiet(p)) return; /* a load that ends wakes the scheduler */
+    dlpi_credit_publish(&f->epoch_asked, generation);     /* I2 -> I2, B1 */
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
+}
+
+/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+static bool dlpi_epoch_due(const dlp_pipe *p) {
+    uint64_t asked;
+    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
+    return asked != p->epoch_begun && asked != UINT64_MAX &&
+           dlpi_generation_seek(asked) == p->seek_no &&
+           p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+}
+
+/* Consumer: begin the epoch that is asked for. */
+static int dlpi_epoch_begin(dlp_pipe *p) {
+    uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
+    uint64_t epoch = asked & DLPI_EPOCH_MASK;
+    int rc;
+    p->pace.set_ns = dlpi_now_ns();
+    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    p->pace.began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
+    if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)
+        p->pace.border_ns = p->pace.set_ns;
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    dlpi_credit_publish(&p->epoch_begun, asked); /* I2 -> I2, B1 */
+    dlpi_wake_scheduler(p->ctl);                 /* if it is a thread */
+    return DLP_OK;
+}
+
+static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
+    f->epoch = epoch;
+    f->in_epoch = 0;
+    f->position = 0;
+    memset(f->skip_bits, 0, sizeof f->skip_bits);
+}
+
+/* What an item costs in a stage, on the average of its workers; 0: not known. */
+static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t sum = 0, n = 0;
+    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
+        if (ns != 0) sum += ns, n++;
+    }
+    return n > 0 ? sum / n : 0;
+}
+
+#ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
+#define DLPI_RUN_NS 8000u
+#endif
+
+/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
+   decodes what another has read, by what items cost lately. A claim, a completion and a clock
+   reading cost a quarter of a microsecond together, because each lets the loads and stores under
+   way end. A run lies in one done word, and there are runs for all workers that can run at once. */
+static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t most;
+    uint32_t shift = 0;
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
+    if (p->run_shift_most == 0) return 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
+    if ((most = dlpi_item_cost(p, st)) == 0) return 0;
+    p->schedule.cost_ns = most;
+    for (int k = 1; k < p->n_item_work; k++) {
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0 && (p->work[k]->held & DLPI_HELD_READS) == 0)
+            continue;
+        ns = dlpi_item_cost(p, p->work[k]);
+        if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
+        if (ns > most) most = ns;
+    }
+    if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
+           (2u << shift) * at_once <= count)
+        shift++;
+    return shift;
+}
+
+/* Do items cost another thing than they did? One worker is asked, in turn. */
+static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
+    return ns != 0 && (ns / 4 > was || was / 4 > ns);
+}
+
+/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
+   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
+    uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
+    if (b < 64 || (b & 63) == 0) return true;
+    return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
+}
+
+/* Rows of slot s beyond the epoch's last sample. */
+static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+    if (slot->position + slot->count <= p->samples) return;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    slot->dirty = 1;
+}
+
+/* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
+static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_scheduler *f = &p->schedule;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t first;
+    uint32_t count;
+    dlpi_rank_rows(p, c, &first, &count);
+    slot->sequence = f->published;
+    slot->epoch = f->epoch;
+    DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
+    slot->position = f->position + first;
+    slot->begins = f->position;
+    slot->after = f->position + c;
+    slot->count = count;
+    slot->flags = 0;
+    slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
+    slot->seek_no = (uint16_t)f->seek_no;
+    slot->failed = 0;
+    slot->batch_rec = 0;
+    if (slot->dirty) {
+        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
+    }
+    slot->dirty = 0;
+}
+
+/* Set up slot s for the scheduler's present batch and make it visible. */
+static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_scheduler *f = &p->schedule;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t b = f->published;
+    dlpi_schedule_words(p, s, c);
+    p->source->fill(p, s);
+    if (slot->count == 0) { /* nobody will work on it */
+        dlpi_stage *last = p->work[p->n_item_work - 1];
+        uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
+        dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
+    }
+    if (dlpi_cost_due(p, b)) f->run_shift = dlpi_run_shift(p, slot->count);
+    /* C1: scheduler only */
+    dlpi_credit_take(&slot->used, p->used_at_first);
+    dlpi_claim_publish(&slot->header,
+                       dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+    DLPI_STORE_RLX(&p->order_ring[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
+}
+
+/* A slot that is free, or DLPI_NO_SLOT. */
+static uint32_t dlpi_schedule_free(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        uint32_t s = f->slot_turn;
+        f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
+        if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
+    }
+    return DLPI_NO_SLOT;
+}
+
+/* Nothing will follow. dlpi_schedule says so, once the batches before it are visible. */
+static void dlpi_schedule_end(dlp_pipe *p, int code) {
+    p->schedule.ended = 1;
+    DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
+}
+
+/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
+    uint64_t k = f->in_epoch - f->skip_base;
+    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
+}
+
+/* Rows of the present global batch where each has as many, but the epoch's last. */
+static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_scheduler *f = &p->schedule;
+    *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
+    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
+        *rows = p->samples - f->position;
+    return DLP_OK;
+}
+
+static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
+    p->schedule.position += rows;
+    p->schedule.in_epoch++;
+    return p->source->step ? p->source->step(p) : DLP_OK;
+}
+
+/* Go on where each batch has as many rows. */
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->batch * p->global_batch;
+    return DLP_OK;
+}
+
+/* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
+static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
+    int rc = p->source->rows(p, rows);
+    while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
+        if ((rc = dlpi_schedule_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
+    }
+    return rc;
+}
+
+/* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
+static int dlpi_schedule_one(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    uint32_t s;
+    int rc;
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
+        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
+    if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if (dlpi_epoch_held(p, f->epoch)) return 0;
+    if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+    if (rows != 0) {
+        if (p->source->ready && !p->source->ready(p, rows)) return 0;
+        if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
+        dlpi_schedule_slot(p, s, rows);
+        f->published++;
+        rc = dlpi_schedule_step(p, rows);
+        if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
+        if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+        if (rows != 0) return 1;
+        dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
+    }
+    dlpi_schedule_epoch(f, f->epoch + 1);
+    return 1;
+}
+
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
+    dlpi_scheduler *f = &p->schedule;
+    uint32_t skipped = 0;
+    dlpi_schedule_epoch(f, to->epoch);
+    f->skip_base = to->batch;
+    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
+    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    return p->source->seek(p, to);
+}
+
+/* ctl.end_of_input of a scheduler that has ended. */
+static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
+
+static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
+   */
+static void dlpi_schedule_follow(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    dlpi_state to;
+    uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
+    int rc;
+    if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
+    pthread_mutex_lock(&dlpi_place_lock);
+    to = p->place;
+    f->seek_no = p->place_seek_no;
+    pthread_mutex_unlock(&dlpi_place_lock);
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
+        return;
+    }
+    f->ended = 0;
+    dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
+    if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
+    dlpi_schedule_end(p, rc);
+    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
+}
+
+/* Schedule all that may be, once there are `burst` credits; returns how many batches. */
+static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t before = f->published;
+    dlpi_schedule_follow(p);
+    if (f->ended) return 0;
+    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
+    if (p->source->ahead) p->source->ahead(p);
+    if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
+        return 0; /* V1 <- V1 */
+    while (!f->ended) {
+        uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
+        uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
+        if (out >= p->prefetch || f->published - base >= f->window) break;
+        if (dlpi_schedule_one(p) <= 0) break;
+    }
+    if (f->published != before) {
+        dlpi_credit_publish(&p->ctl->tail,
+                            f->published); /* T1 -> T1: all slots above are published */
+        dlpi_schedule_wake(p, f->published - before);
+        if (p->world > 1) dlpi_schedule_empty(p, before);
+        if (p->source->ahead) p->source->ahead(p);
+    }
+    if (p->barrier) dlpi_epoch_ask(p);
+    if (f->ended) {
+        /* T1 -> T1: after the tail */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
+        dlpi_wake_subscribers_all(p->share);
+    }
+    return f->published - before;
+}
+
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

@@ -1,0 +1,23 @@
+#pragma once
+/* tests: system/open/pipe_ranks, system/core/pipe_epochs, unit/order/order */
+#include "pipe/pipe.h"
+/* Which rows of a global batch are this rank's, whether epochs are over, an item's random
+   numbers. */
+
+/* This rank's rows of a global batch of c rows: [first, first + count). */
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
+    *count = dlpi_rows_of_rank(p->rank, p->world, c, first);
+}
+
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
+    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    if (n == DLP_FOREVER) return false;
+    return epoch >= (uint64_t)(n == 0 ? 1 : n);
+}
+
+DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->call != NULL) /* also by threads of the callback's own */
+        DLPI_STORE_RLX(&item->call->used_random, 1u);
+    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
+}

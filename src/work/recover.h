@@ -1,0 +1,240 @@
+#pragma once
+/* tests: system/shm/shm_steps, system/shm/shm_chaos, model/crash_steps */
+#include "work/collate.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-recover    WHAT A DEAD WORKER HAD: KILLED BETWEEN CLAIM AND COMPLETION
+   Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
+   kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
+   words carry its number. Of each such unit the record of completion is read before anything is
+   given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
+   newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
+   could complete the unit, so its batch can neither be closed nor leave the slot, and what follows
+   is alone with it:
+     rows of the first stage, or of an idempotent one   their unit is freed
+     rows of another item stage, or given to another
+     item by an idempotent one                          go back to fetch (dlpi_rows_redo)
+     a batch in a collate, or in an idempotent map      its claim is freed
+     a batch in another map                             goes back (dlpi_batch_redo)
+   A worker may also die between setting the last bit and closing the batch, between closing it and
+   waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
+   while it writes an error. So each full batch is closed, every stage looks again without hints,
+   everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
+   half-written error is replaced by one that is whole. All of it may be done twice. */
+
+/* The 64-bit batch number of a generation near the tail. */
+static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
+    bool behind = ahead >> (DLPI_GEN_BITS - 1) != 0;
+    return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
+}
+
+/* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
+   each may be what killed it; but the late one is known. */
+static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
+                             uint32_t *row) {
+    uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
+    for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
+        uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
+        if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
+    }
+    if (running == 0 || running >> 32 != t->slot) return false;
+    *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
+    return true;
+}
+
+/* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
+static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
+    return dlpi_gather_missing(&done[t->row / DLPI_WORD_ROWS], t->b,
+                               dlpi_unit_mask(t->row, t->end));
+}
+
+/* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
+static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
+    for (uint32_t r = t->row; r < t->end; r++)
+        if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
+            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            return true;
+    return false;
+}
+
+/* Has unit t given up what an earlier stage wrote for this one to read? */
+static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
+}
+
+/* The dead worker had this unit; ran: its callback, too. */
+static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_held *held = why->held;
+    if (held == NULL) return;
+    held->ran |= ran;
+    if (held->ran || held->missing != 0) return;
+    held->b = t->b;
+    held->slot = t->slot;
+    held->unit = t->unit;
+    held->missing = missing;
+}
+
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
+                              const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
+    bool ran;
+    if (missing == 0) return;
+    /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
+    if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
+    ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
+          (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
+    dlpi_held_note(why, ran, t, missing);
+    if (ran) {
+        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
+        dlpi_slot_at(p, t->slot)->killed_by = why->signal;
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+    }
+    if (dlpi_writes_first(w) ||
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
+        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
+    else
+        dlpi_rows_redo(w, t, missing);
+}
+
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *words,
+                               uint64_t owner, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlpi_unit whole = {b, s, 0, 0, 0, false};
+    uint32_t row;
+    bool ran;
+    if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
+    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
+    ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
+    dlpi_held_note(why, ran, &whole, 1);
+    if (ran) {
+        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        dlpi_slot_at(p, s)->killed_by = why->signal;
+        /* X1 */
+        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+    }
+    if (dlpi_batch_in_place(w->st))
+        dlpi_batch_redo(w, s, b);
+    else
+        dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
+}
+
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+            dlpi_unit t = {b, s, u, 0, 0, false};
+            uint64_t *owner = &dlpi_owners(p, words)[u];
+            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
+            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
+        }
+    }
+}
+
+/* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
+   what is left to do is to free the claims that carry its reserved. */
+static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+    dlp_pipe *p = w->p;
+    uint64_t reserved = dlpi_owner_redo(w, b);
+    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, header); k--) {
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+            if (dlpi_claim_owner(&owner[u]) == reserved)
+                dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+    }
+}
+
+/* What w had of the batch in slot s; and close that batch if the one that should have is dead. */
+static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
+             mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
+    bool items = dlpi_is_item_stage(p, w->st);
+    uint32_t units = dlpi_stage_units(p, w->st->work, header);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
+                     *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
+    for (uint32_t u = 0; u < units; u++) {
+        uint64_t owner = dlpi_claim_owner(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
+        dlpi_unit t = {b, s, u, 0, 0, false};
+        if (owner != mine) continue;
+        dlpi_unit_rows(p, w->st, count, shift, &t);
+        if (items)
+            dlpi_recover_unit(w, &t, words, owner, why);
+        else
+            dlpi_recover_batch(w, s, b, words, owner, why);
+    }
+    dlpi_recover_passed(w, s, b, header);
+    dlpi_recover_redo(w, s, b, header);
+    if (count > 0)
+        dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
+}
+
+static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
+    for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
+}
+
+/* What all kinds have that work on rows, one after the other, or on whole batches. */
+#define DLPI_OPS_OF_ROWS \
+    .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
+    .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
+#define DLPI_OPS_OF_BATCHES \
+    .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
+    .run = dlpi_batches_run
+
+/* An error that the dead worker was writing down. */
+static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "",
+                   "a callback failed, and its process was killed (%s) "
+                   "while it wrote down how",
+                   dlpi_signal_text(why->signal));
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    e.worker = w->id;
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_first_seen(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
+        slot->error = e;
+        dlpi_first_publish(&slot->failed); /* F1 -> F1 */
+    }
+    if (dlpi_first_seen(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
+        dlpi_first_seen(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
+        p->ctl->error = e;
+        dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
+    }
+}
+
+/* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
+static void dlpi_running_forget(dlpi_worker *w) {
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+    for (uint32_t i = 0; i < w->n_at_once; i++)
+        DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
+}
+
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static void
+dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
+    dlp_pipe *p = w->p;
+    dlpi_recover_errors(w, why);
+    if (p->keeper != NULL) p->keeper->recover(w);
+    if (p->holder != NULL) p->holder->recover(w);
+    if (w->st->ops->recover != NULL)
+        w->st->ops->recover(w, why);
+    else
+        dlpi_slots_recover(w, why);
+    dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_running_forget(w);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
+    dlpi_rescan(p, 0, p->n_work - 1);
+    dlpi_wake_all(p);
+}
