@@ -2097,10 +2097,25 @@ static void run(const char *name, void (*test)(void)) {
     test();
 }
 
+static void heap__any_order_in__first_to_end_out_first(void) {
+    static dlpi_sim m;
+    for (int i = 0; i < 300; i++) {
+        dlpi_sim_work w = {(double)(rnd() % 200), 0, 0};
+        dlpi_sim_push(&m, &m.stage[0], &w);
+        if (i % 3 == 2) dlpi_sim_pop(&m, &m.stage[0]);
+    }
+    CHECK(m.stage[0].working == 200, "%d work", (int)m.stage[0].working);
+    for (double last = 0; m.stage[0].working > 0; dlpi_sim_pop(&m, &m.stage[0])) {
+        CHECK(m.worker[0].end >= last, "%g, then %g", last, m.worker[0].end);
+        last = m.worker[0].end;
+    }
+}
+
 #define RUN(name) run(#name, name)
 
 static void run_all(void) {
     RUN(numbers__all_magnitudes__short_and_rounded);
+    RUN(heap__any_order_in__first_to_end_out_first);
     RUN(names__utf8__kept_or_replaced);
     RUN(trace_json__simulated_run__every_event_preserved);
     RUN(trace_json__no_lanes__valid);

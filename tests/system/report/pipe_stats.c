@@ -599,6 +599,35 @@ static uint32_t case_rig(int which, rig *r) {
     return which == SLOW_CONSUMER ? 10000 : 0;
 }
 
+static int tells_too_much(void *user, char *buf, size_t size) {
+    (void)user;
+    memset(buf, 'x', size);
+    return (int)size + 100;
+}
+static int tells_nothing(void *user, char *buf, size_t size) {
+    (void)user;
+    (void)buf;
+    (void)size;
+    return 5;
+}
+
+/* What workers wait for is told by the user, who may leave out the end of the line. */
+static void explain__tell_without_an_end__line_is_cut(void) {
+    for (int nothing = 0; nothing < 2; nothing++) {
+        char text[4096], x[256], line[320];
+        dlp_pipe *p;
+        rig r;
+        stat_rig(&r, 1);
+        r.fetch.workers.tell = nothing ? tells_nothing : tells_too_much;
+        CHECK(rig_start(&r, &p) == DLP_OK);
+        memset(x, 'x', 255);
+        x[nothing ? 0 : 255] = 0;
+        snprintf(line, sizeof line, "Waits: stage 'fetch': %s.\n", x);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && strstr(text, line) != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static void explain__real_runs__names_the_limit(void) {
     static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the consumer",
                                         "Limit: stage 'batch'", "Limit: stage 'map'",
@@ -782,6 +811,7 @@ int main(void) {
     trace__ring_runs_over_while_read__no_torn_event();
     write__real_run__valid_files();
     explain__something_hangs__named();
+    explain__tell_without_an_end__line_is_cut();
     explain__real_runs__names_the_limit();
     explain__one_more_worker__gives_what_was_foretold();
     stats__inline__cores_in_use_are_known();
