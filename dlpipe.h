@@ -115,6 +115,7 @@
              .num_workers = 4,
              .shuffle = 1,
              .epochs = 2,
+             .pipe.log = dlp_log_stderr, // warnings, as lines on stderr
          };
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
@@ -258,7 +259,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, close
+     log                          start, next, close
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -270,8 +271,9 @@
    failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
+   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
+   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
+   descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch
@@ -478,18 +480,20 @@ DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. */
+   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
+   errno of Linux is above 4095: a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
-    X(FULL, 1, "queue is full", "take records out, or wait") \
-    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
-    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
-    X(END, 4, "no more batches", "close the pipe") \
-    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
-    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
-    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(FULL, 4096, "queue is full", "take records out, or wait") \
+    X(EMPTY, 4097, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 4098, "nothing came within the time-out", \
+      "call again, or look at dlp_pipe_explain") \
+    X(END, 4099, "no more batches", "close the pipe") \
+    X(EPOCH_END, 4100, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
@@ -515,7 +519,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-        DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 8191
 };
 
 /* Special values. Zero always means the documented default. */
@@ -1295,7 +1299,8 @@ typedef struct dlp_item {
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0 */
+                            map: as the stage before left it. Fixed-size fields: leave it 0. next
+                            warns if all rows of a ragged field are empty in the first batch */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
@@ -1308,12 +1313,14 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Write the item (fetch), or change it in place (an item map).
-   user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
-   DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_fail: DLP_ERR_LENGTH keeps its
-   code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
-   the stage at once; may block. What is done to the item itself, but for length, is not looked
-   at. */
+   user: dataset.user, or the map's - returns 0: done; DLP_SKIP: the item is left out; DLP_END: a
+   stream has no such item (fetch only); or any other value, errno too: failure, best by dlp_fail.
+   A failure's code is DLP_ERR_LENGTH if that was returned, else DLP_ERR_CALLBACK, whose message has
+   the number - called by all workers of the stage at once; may block. What is done to the item
+   itself, but for length, is not looked at.
+   DLP_SKIP: the row of the item stays in the batch as zeros, and valid[row] is 0. With
+   dataset.filter, or DLP_ON_ERROR_REPLACE, another item takes the row. next warns once for each
+   stage (dlp_pipe_desc.log) if its on_error is DLP_ON_ERROR_RAISE. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
@@ -1940,6 +1947,9 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* Print a warning as a line on standard error: a ready-made dlp_pipe_desc.log. user is not used. */
+DLPDEF void dlp_log_stderr(void *user, const char *message);
+
 /* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
    memory that it has in use, the loss. See dlp_pipe_count. */
 typedef struct dlp_counter {
@@ -1963,8 +1973,9 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;  /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
-                                  close; NULL: for dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* takes warnings, in start, next and close;
+                                  dlp_log_stderr prints them. NULL: only dlp_pipe_warning and
+                                  dlp_pipe_explain have the warnings */
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -2147,7 +2158,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer.
+   dlp_pipe_explain begins with these warnings. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
@@ -3128,7 +3140,7 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
+   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
    has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
@@ -8142,8 +8154,9 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
+    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8295,6 +8308,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
@@ -8391,6 +8405,9 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
+/* What the consumer holds. The batch itself is the consumer's, who may write over it. */
+enum { DLPI_OUT_HELD = 1, DLPI_OUT_LAST = 2 /* it is the last of its epoch */ };
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -8403,9 +8420,10 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
-    int n_warnings;
+    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
+    uint64_t n_warnings; /* V1: of complete warnings */
     char warnings[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -8480,7 +8498,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] */
+    uint8_t *held;                 /* [n_out] DLPI_OUT_*; 0: not held */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -9141,8 +9159,16 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
+    if (p->n_warnings < 8) {
+        memcpy(p->warnings[p->n_warnings], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    }
     if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+DLPDEF void dlp_log_stderr(void *user, const char *message) {
+    DLPI_UNUSED(user);
+    fprintf(stderr, "dlpipe: %s\n", message);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
@@ -10488,7 +10514,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -10535,7 +10561,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= p->window) break;
+        if (out >= p->prefetch || f->published - base >= f->window) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
@@ -12948,10 +12974,9 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state after the batch in slot s, when all before it is consumed too. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
+/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool last = (flags & DLP_BATCH_LAST) != 0;
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
@@ -13312,10 +13337,10 @@ static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
 DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
-    p->held[v] = 1;
-    p->n_held++;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    p->held[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->n_held++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
@@ -13325,8 +13350,8 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
 
 /* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
 static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
-    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
+    uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
+    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
@@ -13553,6 +13578,25 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -13581,8 +13625,10 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
+            dlpi_warn_empty(p, *s);
+        }
         return DLP_OK;
     }
 }
@@ -13600,14 +13646,39 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->skips_seen) from = p->skips_seen;
+    p->skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        dlpi_stage *st;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        st->skip_told = true;
+        dlpi_warn(p,
+                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
+                  st->name, k.index,
+                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+    }
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
-    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
-    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    if (p->lender_stage) {
+        rc = dlpi_next_lender(p, out, timeout_ms);
+    } else {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    }
+    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
     return rc;
 }
 
@@ -13623,7 +13694,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->out[v].flags, to);
+    dlpi_state_after(p, v, (p->held[v] & DLPI_OUT_LAST) != 0, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -16779,15 +16850,26 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
-    memset(it->length, 0, fs->n * 8u);
-    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+/* Where the lengths of an item lie whose fields lie at `to`. */
+static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi_expand_item *by) {
+    return fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+}
+
+/* Show the fields that lie at `to` as those of an item. */
+static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by) {
+    it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
     it->data = by->data;
+}
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    dlpi_expand_point(it, to, fs, at, by);
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -16800,6 +16882,17 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
                             fs->at[f].name, lengths[f], most);
     }
     return 0;
+}
+
+/* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
+   over the item: nobody may look at the item after this. Returns 0, or the code. */
+static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                             dlpi_expand_item *by) {
+    int rc = 0;
+    dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc != 0) return rc;
+    return dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */
@@ -20161,11 +20254,15 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- an input is made ---- */
 
-typedef struct dlpi_making { /* what expand calls have in common */
-    dlp_expand x;            /* first: what the callback sees */
+/* What the calls of one expand have in common. The callback may write over x and item, so the
+   library goes by what lies between these. */
+typedef struct dlpi_making {
+    dlp_expand x; /* first: what the callback sees */
     const dlpi_expand *by;
     uint8_t *cell, *input; /* places of its items, and of itself */
+    uint32_t made;         /* items so far */
     bool above;            /* more than max_out were asked for */
+    dlp_item given;        /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
@@ -20175,30 +20272,23 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     dlpi_expand_item fields;
-    int rc = 0;
-    m->x = (dlp_expand){.item = in, .call = &w->note};
+    int rc;
+    m->given = *in;
+    m->made = 0;
     m->above = false;
-    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
+    *in = m->given;
+    dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->x.n_made;
+    *items = m->made;
     return rc;
-}
-
-/* Have the input of a filter written: it is the item. */
-static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    dlpi_expand_item fields;
-    int rc;
-    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    rc = x->input.fetch(x->input.user, in);
-    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -20215,8 +20305,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         m.cell = to + cell->made * x->one_bytes;
         m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
-    } else {
-        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
+    } else { /* a filter: the input is the item */
+        dlpi_expand_item fields;
+        rc = dlpi_expand_fetch(w, x, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -20446,25 +20537,23 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_expand_item fields;
+    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
-                      !k->x.input.writes_all_bytes);
-    rc = k->x.input.fetch(k->x.input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    rc = dlpi_expand_fetch(w, &k->x, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (in.length[f] != in.length[0])
+        if (lengths[f] != lengths[0])
             rc = dlpi_say(w, DLP_ERR_LENGTH,
                           "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
-    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
-    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+                          k->x.in.at[f].name, lengths[f], k->x.in.at[0].name, lengths[0]);
+    if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
+    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      in.length[0], k->d.tokens);
+                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
-    cell->items = in.length[0];
+    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
+    cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
 }
@@ -20530,6 +20619,10 @@ static const dlpi_stage_ops dlpi_pack_ops = {
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
 
+typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
+    uint64_t epoch, batch, position;
+} dlpi_view_end;
+
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
@@ -20557,7 +20650,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
     uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    uint64_t *after;             /* [n_out] global position where the view ends */
+    dlpi_view_end *after;        /* [n_out] */
     uint64_t *index;             /* [n_out][view_rows] */
     uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
                                     [n_out][view_rows] of those in seam buffers */
@@ -20892,8 +20985,10 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
+    end = base + (end < c->at.axis ? end : c->at.axis);
+    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
+    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -20958,11 +21053,10 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlp_batch *b = &p->out[v];
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    to->epoch = last ? b->epoch + 1 : b->epoch;
-    to->batch = last ? 0 : b->in_epoch + 1;
-    to->position = last ? 0 : dlpi_split_of(p)->after[v];
+    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
+    to->epoch = after->epoch;
+    to->batch = after->batch;
+    to->position = after->position;
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
@@ -22432,6 +22526,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+    p->schedule.window = p->window;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);
@@ -27327,7 +27422,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    uint32_t s = dlpi_held_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
@@ -28819,6 +28914,9 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     t->len += n > 0 ? (size_t)n : 0;
 }
 
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
+
 /* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
 typedef struct dlpi_batch_words {
     const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
@@ -29955,7 +30053,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    return dlpi_text_length(&t);
 }
 
 /* ---- of what is seen ---- */
@@ -30020,15 +30118,16 @@ static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     }
 }
 
-static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
+static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
+    const size_t at = t->len < t->size ? t->len : t->size;
     dlp_stats stats;
     int n;
     dlpi_stats(s, &stats);
-    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
-    t.len = (size_t)n;
-    dlpi_explain_waits(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    n = dlp_stats_explain(&stats, t->buf ? t->buf + at : NULL, t->size - at);
+    if (n < 0) return n;
+    t->len += (size_t)n;
+    dlpi_explain_waits(t, s);
+    return DLP_OK;
 }
 
 /* with: its curves, its window. */
@@ -30860,7 +30959,7 @@ DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
@@ -30982,14 +31081,14 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_expand *by = m->by;
-    if (x->n_made >= by->d.max_out) {
+    if (m->made >= by->d.max_out) {
         m->above = true;
         return NULL;
     }
-    m->item = *x->item;
-    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
-                      &m->fields, true);
-    x->n_made++;
+    m->item = m->given;
+    dlpi_expand_begin(&m->item, m->cell + m->made * by->out_bytes, &by->out, by->out_at, &m->fields,
+                      true);
+    x->n_made = ++m->made;
     return &m->item;
 }
 
@@ -31266,12 +31365,13 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
+/* there: where each field of the chunk's first row lies. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
-        const uint8_t *from = l->data[f];
+        const uint8_t *from = there[f];
         if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
         for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
             memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
@@ -31283,18 +31383,20 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
+    const void *there[DLP_MAX_FIELDS];
+    dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
-        if (l->data[f] == NULL)
+        there[f] = d->rows_at(d->user, l->c.index, f);
+        l->data[f] = (void *)(uintptr_t)there[f];
+        if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
     if (d->load) rc = d->load(d->user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
 }
 
@@ -31640,11 +31742,11 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
-    uint64_t epoch = b->epoch;
+    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     int rc = d->on_step(d->user, b), stop;
     r->steps++;
-    r->items += b->count;
+    r->items += items;
     stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
     if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
     if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
@@ -31918,9 +32020,13 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, true, true, &s);
-    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
+    int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {

@@ -107,6 +107,8 @@
                                               max_attempts, if set, counts those without progress.
                                               Where all comes instead (200), what had come is passed
                                               over
+     a body far slower than others of its     goes on over another connection, as above; looked at
+     size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
@@ -133,8 +135,9 @@
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
-   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
-   minute; and max_attempts, where it is set. When all workers of a client together have had
+   random. What ends a request is time without progress, progress_timeout_ms, so that a server may
+   be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
+   earlier attempt had brought already is no progress. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
    ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
@@ -202,7 +205,8 @@
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
-   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
+     unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
@@ -262,18 +266,20 @@
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. */
+   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
+   errno of Linux is above 4095: a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
-    X(FULL, 1, "queue is full", "take records out, or wait") \
-    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
-    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
-    X(END, 4, "no more batches", "close the pipe") \
-    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
-    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
-    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(FULL, 4096, "queue is full", "take records out, or wait") \
+    X(EMPTY, 4097, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 4098, "nothing came within the time-out", \
+      "call again, or look at dlp_pipe_explain") \
+    X(END, 4099, "no more batches", "close the pipe") \
+    X(EPOCH_END, 4100, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
@@ -299,7 +305,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-        DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 8191
 };
 
 /* Special values. Zero always means the documented default. */
@@ -493,9 +499,10 @@ typedef struct dlp_s3_desc {
     int32_t connect_timeout_ms;    /* 0: 3,000; the handshake included */
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
     int32_t stall_timeout_ms;      /* 0: 5,000; without a byte inside a body */
-    int32_t request_timeout_ms;    /* 0: 120,000; a request with all its attempts */
+    int32_t request_timeout_ms;    /* a request with all its attempts, however well it gets on; 0:
+                                    no such bound, see progress_timeout_ms */
     int32_t max_attempts;          /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
-                                    0: else no such bound, request_timeout_ms is one */
+                                    0: else no such bound, progress_timeout_ms is one */
     int32_t backoff_ms;            /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
                                     backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;        /* 0: 5,000 */
@@ -515,6 +522,8 @@ typedef struct dlp_s3_desc {
     void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
                                     NULL; called by any thread that works for this client */
     void *log_user;
+    int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
+                                    request_timeout_ms if it is set, else 120,000 */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -2649,9 +2658,10 @@ typedef struct dlpi_s3_http {
     bool chunked;
     bool has_length;
     bool until_close;
-    bool has_range; /* Content-Range: range_first..range_last */
-    bool encoded;   /* Content-Encoding: the body is not what was stored, perhaps */
-    bool began;     /* a byte of it came */
+    bool has_range;      /* Content-Range: range_first..range_last */
+    bool encoded;        /* Content-Encoding, other than "identity" */
+    bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
@@ -2823,11 +2833,12 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
-static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
     while (dlpi_s3_http_element(&s, &n, &one, &length))
-        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) h->encoded = true;
+        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
+    return false;
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -2906,13 +2917,17 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            dlpi_s3_http_on_encoding(h, s, n);
+            h->encoded = h->encoded || dlpi_s3_http_encodes(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
     case 19:
         if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
+        break;
+    case 30:
+        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+            h->stored_encoded = dlpi_s3_http_encodes(s, n);
         break;
     default: break;
     }
@@ -2938,7 +2953,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* ---- lines ---- */
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
-    h->chunked = h->has_length = h->has_range = h->encoded = false;
+    h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
@@ -5529,9 +5544,11 @@ static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cach
 enum { DLPI_S3_NAMES_MAX = 64, DLPI_S3_ADDRESSES_MAX = 16, DLPI_S3_HELPER_STACK = 512 * 1024 };
 
 #define DLPI_S3_SECOND 1000000000ull
-#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for again; serve on, */
-#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)   /* but no longer than this */
-#define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)   /* so long a failure is told, not retried */
+#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND) /* then they are asked for again; serve on, */
+#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)  /* but no longer than this */
+#define DLPI_S3_NAME_AGAIN_NS \
+    (1 * DLPI_S3_SECOND)                             /* so long a failure is told, not retried, and
+                                                        addresses that all fail are not doubted */
 #define DLPI_S3_ADDRESS_BAD_NS (10 * DLPI_S3_SECOND) /* put last; doubled 5 times at most */
 
 enum { DLPI_S3_NAME_KNOWN = 0, DLPI_S3_NAME_WANTED, DLPI_S3_NAME_ASKED };
@@ -5819,9 +5836,18 @@ static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address 
     *out = name->at[best];
 }
 
+/* True if all addresses of a name have failed lately: the server may have moved. */
+static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
+    for (uint32_t i = 0; i < name->n; i++)
+        if (name->bad_until_ns[i] <= now) return false;
+    return true;
+}
+
 /* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
-    bool fresh = name->n && now - name->found_ns < DLPI_S3_NAME_FRESH_NS;
+    bool lost = dlpi_s3_name_lost(name, now);
+    bool fresh =
+        name->n && now - name->found_ns < (lost ? DLPI_S3_NAME_AGAIN_NS : DLPI_S3_NAME_FRESH_NS);
     bool failed = name->failed_ns && now - name->failed_ns < DLPI_S3_NAME_AGAIN_NS;
     int rc;
     if (name->state != DLPI_S3_NAME_KNOWN || fresh || failed) return 0;
@@ -5885,8 +5911,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
     name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
 }
 
-/* Tell how connecting to an address of a host went: those that failed are put last for a while.
-   Returns whether there is one that did not fail lately: worth trying at once. */
+/* Tell how connecting to an address of a host went: those that failed are put last for a while. If
+   all have failed, the name is looked up again. Returns whether there is one that did not fail lately: worth trying at once. */
 __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
                                                          const dlpi_s3_address *a, bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -5896,8 +5922,9 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
         if (strcmp(name->host, host) != 0) continue;
         for (uint32_t i = 0; i < name->n; i++) {
             if (dlpi_s3_address_same(a, &name->at[i])) dlpi_s3_name_tried(name, i, worked, now);
-            another = another || name->bad_until_ns[i] <= now;
         }
+        another = another || !dlpi_s3_name_lost(name, now);
+        if (!worked) (void)dlpi_s3_name_ask(h, name, now);
     }
     pthread_mutex_unlock(&h->lock);
     return another;
@@ -5962,6 +5989,13 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
+   Slow bodies. A body that is far slower than those of its size class goes on over another
+   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
+   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
+   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
+   second. Where the object has no strong ETag, the bytes that came are asked for again, which
+   counts against it. Where all bodies become slow, so does what is usual.
+
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
    the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
    period), down to an eighth; and until a period after the last of those they do not rise, and
@@ -6013,6 +6047,12 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -6034,9 +6074,25 @@ typedef struct dlpi_s3_patience {
     int32_t max_attempts; /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
 } dlpi_s3_patience;
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
+    return total ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* Nanoseconds between two looks at a body. */
+static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
+    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
+             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
+    return (stall < still ? stall : still) + DLPI_S3_MS;
+}
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
@@ -6364,11 +6420,14 @@ static void dlpi_s3_halve(dlpi_s3_times *t) {
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     t->bucket[dlpi_s3_bucket(ns)]++;
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
 /* The time that percent of the samples do not exceed; there is at least one. */
@@ -6417,6 +6476,38 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
     } else if (t->factor < DLPI_S3_FACTOR_MOST) {
         t->factor += 2;
     }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6631,6 +6722,8 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
+    uint64_t body_ns;    /* when its body began, or was looked at last, */
+    uint64_t body_from;  /* and what its range had then */
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
@@ -6646,7 +6739,7 @@ typedef struct dlpi_s3_connection {
     uint64_t sent_ns;     /* the request's last byte */
     uint64_t put_at;      /* bytes of a PUT's body that are sent, */
     uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more */
+    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
@@ -6673,13 +6766,15 @@ struct dlpi_s3_range {
     uint64_t first;        /* from the request's first byte */
     uint64_t bytes;        /* UINT64_MAX: not known yet */
     uint64_t done;         /* that lie where they belong */
+    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool begun; /* connections[0] has won */
-    bool fresh; /* only on a new connection */
+    uint8_t moves; /* to another connection, for the body was slow */
+    bool begun;    /* connections[0] has won */
+    bool fresh;    /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
@@ -6693,6 +6788,8 @@ struct dlpi_s3_op {
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
     dlpi_s3_timer timer; /* of all of it */
+    uint64_t begun_ns;   /* when it was submitted */
+    uint64_t moved_ns;   /* when it got on last */
     uint64_t bound;      /* bytes that there is room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
@@ -6704,6 +6801,7 @@ struct dlpi_s3_op {
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */
+    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
@@ -6738,6 +6836,8 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t look_ns;                 /* between two looks at a body */
+    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
@@ -6772,6 +6872,13 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
 
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
     dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+}
+
+/* Look at a body again soon: bytes that are too few to wake anybody may have come. */
+static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
+    uint64_t look = io->now + io->look_ns;
+    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
 }
 
 /* ---- regions ---- */
@@ -6824,13 +6931,23 @@ static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     return piece->to ? (char *)piece->to + range->cursor.at : NULL;
 }
 
-static void dlpi_s3_range_took(dlpi_s3_range *range, uint64_t n) {
+/* Note that so many bytes of the range have come, or were delivered. Only bytes beyond those of its
+   earlier attempts are progress. */
+static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t bytes) {
+    if (bytes <= range->most) return;
+    range->most = bytes;
+    range->op->moved_ns = io->now;
+}
+
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
     range->done += n;
+    dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
-static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64_t n) {
+static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                                  uint64_t n) {
     uint64_t left = n, room;
     while (left) {
         char *to = dlpi_s3_range_room(range, &room);
@@ -6839,7 +6956,7 @@ static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64
         if (to) memcpy(to, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(range, room);
+        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }
@@ -7178,16 +7295,17 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
     const dlp_s3_request *r = range->op->r;
     uint64_t since = range->begun_ns > io->good_ns ? range->begun_ns : io->good_ns;
     int what = dlpi_s3_away(shared, since, io->now);
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(io->desc, &field);
     if (what == DLPI_S3_TELL_IT)
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
                     (unsigned)(wait_ns / DLPI_S3_MS));
     if (what == DLPI_S3_TELL_AWAY)
         dlpi_s3_say(io,
                     "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
-                    "sent again, for up to request_timeout_ms (%d ms)",
+                    "sent again, for up to %s (%d ms)",
                     (double)dlpi_s3_away_for(shared, io->now) / 1e9, range->op->origin->host,
-                    (unsigned)range->op->origin->port, r->error.message,
-                    (int)io->desc->request_timeout_ms);
+                    (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
 /* Try the range again after a while, or end the request. */
@@ -7773,6 +7891,21 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
+   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
+        return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       h->encoded ? "the server encodes the object, which is stored plain"
+                                  : "the server decodes the object, which is stored with a "
+                                    "Content-Encoding");
+    if (op->as_stored) return DLPI_S3_T_OTHER;
+    op->as_stored = true;
+    return DLPI_S3_T_CHANGED;
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -7788,7 +7921,8 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_etag(op, h);
+    code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
@@ -7892,6 +8026,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -7930,13 +8065,21 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
+/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t queued) {
+    connection->queued = queued;
+    if (connection->put_at > queued)
+        dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
+}
+
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
     if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
@@ -8080,14 +8223,36 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
+    connection->moved_ns = connection->body_ns = io->now;
+    connection->body_from = connection->range->done;
+    dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
+/* What came of a body since it began, or was looked at last. */
+static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
+                                                 const dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace b;
+    b.size = range->size_bytes;
+    b.got = range->done - connection->body_from;
+    b.ns = io->now - connection->body_ns;
+    b.left = range->bytes - range->done;
+    b.afresh = dlpi_s3_range_keeps(range) ? b.left : range->bytes;
+    b.moves = range->moves;
+    return b;
+}
+
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
+    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+        connection->body_ns > io->returned_ns) {
+        dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+        dlpi_s3_paced(&io->patience, &pace);
+    }
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_range_part(io, range, connection);
@@ -8201,7 +8366,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (dlpi_s3_range_lay(io, range, at, n) == n) return true;
     if (range->bytes == UINT64_MAX) {
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
@@ -8305,7 +8470,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -8322,8 +8487,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
             break; /* all that was */
     } while (budget);
     if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
-    if (moved && connection->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
         connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
@@ -8341,11 +8505,11 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->most = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
-    range->n_connections = 0;
+    range->n_connections = range->moves = 0;
     range->begun = range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
@@ -8638,13 +8802,38 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
+/* When the op ends however well it gets on. */
+static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    int32_t ms = io->desc->request_timeout_ms;
+    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
+}
+
+/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
+        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+    return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
+}
+
+/* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
+    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
     char text[64];
+    if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
+    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
+    if (io->now < total_ns && io->now < still_ns) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+        return;
+    }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-             (int)io->desc->request_timeout_ms);
+    if (io->now >= total_ns)
+        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
+                 (int)io->desc->request_timeout_ms);
+    else
+        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
+                 (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -8660,23 +8849,60 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
         return false;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
         return false;
     dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
     return true;
 }
 
-/* A connection that is to time out may have bytes that are too few to wake anybody. */
+/* Have a range go on over another connection: its body is slow. */
+static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     const dlpi_s3_body_pace *pace) {
+    dlpi_s3_range *range = connection->range;
+    const dlp_s3_request *r = range->op->r;
+    dlpi_s3_say(io, "s3: %s/%s: %.1f KB/s, on over another connection", r->bucket, r->key,
+                (double)pace->got * 1e6 / (double)pace->ns);
+    dlpi_s3_paced(&io->patience, pace);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_close(io, connection);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    range->moves++;
+    range->tried_at = range->done;
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
+}
+
+/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
+   has left the connection. Time in which the caller was elsewhere does not count. */
+static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+    bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
+                 !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
+    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && dlpi_s3_slow(&io->patience, &pace)) {
+        dlpi_s3_connection_leave(io, connection, &pace);
+        return true;
+    }
+    connection->body_ns = io->now;
+    connection->body_from = range->done;
+    return false;
+}
+
+/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
+   that are too few to wake anybody. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t before = connection->timer.due;
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
         return true;
-    if (connection->state != DLPI_S3_LINK_BODY || connection->low_water <= 1) return false;
+    if (connection->state != DLPI_S3_LINK_BODY) return false;
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
-    return before != connection->timer.due;
+    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
+    return true;
 }
 
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
@@ -8765,6 +8991,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
+    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -8788,6 +9015,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
         dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
+    io->turned_ns = io->now;
     return 0;
 }
 
@@ -8864,7 +9092,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -8899,7 +9127,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
-    dlpi_s3_due(io, &op->timer, io->desc->request_timeout_ms);
+    op->begun_ns = op->moved_ns = io->now;
+    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -9079,6 +9308,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
@@ -9127,7 +9357,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(connect_timeout_ms, 3000, 1, INT32_MAX),
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(request_timeout_ms, -1, -1, INT32_MAX),
+        DLPI_S3_NUMBER(progress_timeout_ms, 120000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
@@ -9137,6 +9368,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
     };
+    if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
+        d->progress_timeout_ms = d->request_timeout_ms;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         int32_t n;
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);
@@ -10857,11 +11090,13 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlp_s3_source *s = (const dlp_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
     return snprintf(buf, size,
                     "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
 }
 
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {

@@ -54,10 +54,9 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state after the batch in slot s, when all before it is consumed too. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
+/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool last = (flags & DLP_BATCH_LAST) != 0;
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;

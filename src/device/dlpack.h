@@ -176,7 +176,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    uint32_t s = dlpi_held_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)

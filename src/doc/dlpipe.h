@@ -116,6 +116,7 @@
              .num_workers = 4,
              .shuffle = 1,
              .epochs = 2,
+             .pipe.log = dlp_log_stderr, // warnings, as lines on stderr
          };
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
@@ -259,7 +260,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, close
+     log                          start, next, close
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -271,8 +272,9 @@
    failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
+   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
+   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
+   descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch

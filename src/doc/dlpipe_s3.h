@@ -108,6 +108,8 @@
                                               max_attempts, if set, counts those without progress.
                                               Where all comes instead (200), what had come is passed
                                               over
+     a body far slower than others of its     goes on over another connection, as above; looked at
+     size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
@@ -134,8 +136,9 @@
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
-   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
-   minute; and max_attempts, where it is set. When all workers of a client together have had
+   random. What ends a request is time without progress, progress_timeout_ms, so that a server may
+   be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
+   earlier attempt had brought already is no progress. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
    ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
@@ -203,7 +206,8 @@
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
-   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
+     unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until

@@ -253,11 +253,11 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
-    uint64_t epoch = b->epoch;
+    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     int rc = d->on_step(d->user, b), stop;
     r->steps++;
-    r->items += b->count;
+    r->items += items;
     stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
     if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
     if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;

@@ -61,8 +61,9 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
+    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -214,6 +215,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
@@ -310,6 +312,9 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
+/* What the consumer holds. The batch itself is the consumer's, who may write over it. */
+enum { DLPI_OUT_HELD = 1, DLPI_OUT_LAST = 2 /* it is the last of its epoch */ };
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -322,9 +327,10 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
-    int n_warnings;
+    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
+    uint64_t n_warnings; /* V1: of complete warnings */
     char warnings[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -399,7 +405,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] */
+    uint8_t *held;                 /* [n_out] DLPI_OUT_*; 0: not held */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;

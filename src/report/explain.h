@@ -569,5 +569,5 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    return dlpi_text_length(&t);
 }

@@ -66,15 +66,16 @@ static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     }
 }
 
-static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
+static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
+    const size_t at = t->len < t->size ? t->len : t->size;
     dlp_stats stats;
     int n;
     dlpi_stats(s, &stats);
-    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
-    t.len = (size_t)n;
-    dlpi_explain_waits(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    n = dlp_stats_explain(&stats, t->buf ? t->buf + at : NULL, t->size - at);
+    if (n < 0) return n;
+    t->len += (size_t)n;
+    dlpi_explain_waits(t, s);
+    return DLP_OK;
 }
 
 /* with: its curves, its window. */

@@ -155,6 +155,21 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
+   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
+        return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       h->encoded ? "the server encodes the object, which is stored plain"
+                                  : "the server decodes the object, which is stored with a "
+                                    "Content-Encoding");
+    if (op->as_stored) return DLPI_S3_T_OTHER;
+    op->as_stored = true;
+    return DLPI_S3_T_CHANGED;
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -170,7 +185,8 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_etag(op, h);
+    code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
@@ -274,6 +290,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -312,13 +329,21 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
+/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t queued) {
+    connection->queued = queued;
+    if (connection->put_at > queued)
+        dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
+}
+
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
     if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
@@ -462,14 +487,36 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
+    connection->moved_ns = connection->body_ns = io->now;
+    connection->body_from = connection->range->done;
+    dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
+/* What came of a body since it began, or was looked at last. */
+static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
+                                                 const dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace b;
+    b.size = range->size_bytes;
+    b.got = range->done - connection->body_from;
+    b.ns = io->now - connection->body_ns;
+    b.left = range->bytes - range->done;
+    b.afresh = dlpi_s3_range_keeps(range) ? b.left : range->bytes;
+    b.moves = range->moves;
+    return b;
+}
+
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
+    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+        connection->body_ns > io->returned_ns) {
+        dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+        dlpi_s3_paced(&io->patience, &pace);
+    }
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_range_part(io, range, connection);
@@ -583,7 +630,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (dlpi_s3_range_lay(io, range, at, n) == n) return true;
     if (range->bytes == UINT64_MAX) {
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
@@ -687,7 +734,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -704,8 +751,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
             break; /* all that was */
     } while (budget);
     if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
-    if (moved && connection->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
         connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);

@@ -19,7 +19,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(connect_timeout_ms, 3000, 1, INT32_MAX),
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(request_timeout_ms, -1, -1, INT32_MAX),
+        DLPI_S3_NUMBER(progress_timeout_ms, 120000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
@@ -29,6 +30,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
     };
+    if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
+        d->progress_timeout_ms = d->request_timeout_ms;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         int32_t n;
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);

@@ -79,9 +79,10 @@ typedef struct dlpi_s3_http {
     bool chunked;
     bool has_length;
     bool until_close;
-    bool has_range; /* Content-Range: range_first..range_last */
-    bool encoded;   /* Content-Encoding: the body is not what was stored, perhaps */
-    bool began;     /* a byte of it came */
+    bool has_range;      /* Content-Range: range_first..range_last */
+    bool encoded;        /* Content-Encoding, other than "identity" */
+    bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
@@ -253,11 +254,12 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
-static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
     while (dlpi_s3_http_element(&s, &n, &one, &length))
-        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) h->encoded = true;
+        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
+    return false;
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -336,13 +338,17 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            dlpi_s3_http_on_encoding(h, s, n);
+            h->encoded = h->encoded || dlpi_s3_http_encodes(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
     case 19:
         if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
+        break;
+    case 30:
+        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+            h->stored_encoded = dlpi_s3_http_encodes(s, n);
         break;
     default: break;
     }
@@ -368,7 +374,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* ---- lines ---- */
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
-    h->chunked = h->has_length = h->has_range = h->encoded = false;
+    h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;

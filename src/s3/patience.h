@@ -30,6 +30,13 @@
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
+   Slow bodies. A body that is far slower than those of its size class goes on over another
+   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
+   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
+   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
+   second. Where the object has no strong ETag, the bytes that came are asked for again, which
+   counts against it. Where all bodies become slow, so does what is usual.
+
    Throttling. One 503 among many good answers delays its own request only. More than an eighth of
    the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
    period), down to an eighth; and until a period after the last of those they do not rise, and
@@ -81,6 +88,12 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -102,9 +115,25 @@ typedef struct dlpi_s3_patience {
     int32_t max_attempts; /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
 } dlpi_s3_patience;
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
+    return total ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* Nanoseconds between two looks at a body. */
+static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
+    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
+             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
+    return (stall < still ? stall : still) + DLPI_S3_MS;
+}
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
@@ -432,11 +461,14 @@ static void dlpi_s3_halve(dlpi_s3_times *t) {
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     t->bucket[dlpi_s3_bucket(ns)]++;
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
 /* The time that percent of the samples do not exceed; there is at least one. */
@@ -485,4 +517,36 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
     } else if (t->factor < DLPI_S3_FACTOR_MOST) {
         t->factor += 2;
     }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
 }

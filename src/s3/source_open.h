@@ -95,11 +95,13 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlp_s3_source *s = (const dlp_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
     return snprintf(buf, size,
                     "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
 }
 
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {

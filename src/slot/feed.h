@@ -286,7 +286,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -333,7 +333,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= p->window) break;
+        if (out >= p->prefetch || f->published - base >= f->window) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {

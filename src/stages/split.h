@@ -21,6 +21,10 @@
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
 
+typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
+    uint64_t epoch, batch, position;
+} dlpi_view_end;
+
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
@@ -48,7 +52,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
     uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    uint64_t *after;             /* [n_out] global position where the view ends */
+    dlpi_view_end *after;        /* [n_out] */
     uint64_t *index;             /* [n_out][view_rows] */
     uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
                                     [n_out][view_rows] of those in seam buffers */
@@ -383,8 +387,10 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
+    end = base + (end < c->at.axis ? end : c->at.axis);
+    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
+    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -449,11 +455,10 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlp_batch *b = &p->out[v];
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    to->epoch = last ? b->epoch + 1 : b->epoch;
-    to->batch = last ? 0 : b->in_epoch + 1;
-    to->position = last ? 0 : dlpi_split_of(p)->after[v];
+    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
+    to->epoch = after->epoch;
+    to->batch = after->batch;
+    to->position = after->position;
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {

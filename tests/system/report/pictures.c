@@ -1948,8 +1948,7 @@ static void pipe__real_run__whole_files(void) {
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     svg_free(&g);
-    CHECK(dlp_pipe_explain(p, words, sizeof words) > 40 && strncmp(words, "Limit: ", 7) == 0, "%s",
-          words);
+    CHECK(dlp_pipe_explain(p, words, sizeof words) > 40 && strstr(words, "Limit: "), "%s", words);
     CHECK(dlp_pipe_write_trace(NULL, "x") == DLP_ERR_ARG &&
               dlp_pipe_write_timeline(p, NULL) == DLP_ERR_ARG,
           "NULL");

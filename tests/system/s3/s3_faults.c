@@ -234,6 +234,147 @@ static void timeout__request__ends_it(void) {
     down();
 }
 
+/* 5,000 bytes in 20 pieces: 400 ms at least. */
+static const s3_mock_reply slowly = {.trickle = 250, .trickle_ms = 20};
+
+static void timeout__progress__a_request_that_gets_on_goes_on(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    d.progress_timeout_ms = 200;
+    s3_mock_object(mock, "/bucket/key", 5000);
+    s3_mock_on(mock, "/bucket/key", -1, slowly);
+    connect_to(&d);
+    CHECK_SOON(ask(&r, "key", 0, 0) == DLP_OK);
+    CHECK(r.code != DLP_OK || whole("/bucket/key", &r, 0, 5000));
+    gone();
+    d.request_timeout_ms = 200; /* the user's bound on all of it */
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && r.error.errnum == ETIMEDOUT);
+    CHECK(strstr(r.error.message, "request_timeout_ms (200 ms)") != NULL);
+    gone();
+    s3_mock_stop(mock);
+}
+
+/* Each attempt brings the same half of an object that has no ETag. */
+static void timeout__progress__the_same_bytes_again_are_none(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    uint64_t began;
+    up();
+    d = usual();
+    d.progress_timeout_ms = 300;
+    d.max_attempts = 0;
+    s3_mock_object(mock, "/bucket/key", 5000);
+    s3_mock_on(mock, "/bucket/key", -1,
+               (s3_mock_reply){.etag = "", .cut = S3_MOCK_CLOSE, .cut_at = 2500, .cut_in_body = 1});
+    connect_to(&d);
+    began = test_now_ns();
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE);
+    CHECK(ms_since(began) > 295);
+    CHECK_SOON(ms_since(began) < 2000);
+    CHECK(strstr(r.error.message, "progress_timeout_ms (300 ms)") != NULL);
+    down();
+}
+
+static int never_read(void *user, int connection) {
+    (void)user;
+    (void)connection;
+    return S3_MOCK_HANG;
+}
+
+/* A server that takes no more of a PUT than its buffers hold. */
+static void timeout__progress__put_that_is_not_taken_ends(void) {
+    static char big[32 << 20];
+    dlp_s3_request r = {.method = DLP_S3_PUT,
+                        .bucket = "bucket",
+                        .key = "key",
+                        .body = big,
+                        .capacity = sizeof big};
+    dlp_s3_desc d;
+    uint64_t began;
+    up();
+    mock->accept = never_read;
+    d = usual();
+    d.stall_timeout_ms = 100;
+    d.progress_timeout_ms = 400;
+    d.max_attempts = 0;
+    d.unsigned_payload = 1;
+    connect_to(&d);
+    began = test_now_ns();
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE);
+    CHECK(ms_since(began) > 395);
+    CHECK_SOON(ms_since(began) < 4000);
+    CHECK(strstr(r.error.message, "progress_timeout_ms (400 ms)") != NULL);
+    gone();
+    s3_mock_stop(mock);
+}
+
+/* The first answer for a path comes with 5 KB/s: 40 s, or more. */
+static void first_trickles(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    r->etag = user;
+    if (q->nth_of_path > 0) return;
+    r->trickle = 100;
+    r->trickle_ms = 20;
+}
+
+static void trickle__one_connection__goes_on_over_another(void) {
+    static char none[] = "";
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    uint64_t began;
+    for (int strong = 1; strong >= 0; strong--) {
+        up();
+        d = usual();
+        d.stall_timeout_ms = 1000;
+        d.max_attempts = 1; /* it is no failure */
+        mock->script = first_trickles;
+        mock->user = strong ? NULL : none;
+        s3_mock_object(mock, "/bucket/key", 200000);
+        connect_to(&d);
+        began = test_now_ns();
+        CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 200000));
+        CHECK_SOON(ms_since(began) < 4000);
+        CHECK(stats().timeouts == 0 && stats().retries == stats().requests - 1);
+        CHECK(s3_mock_count(mock, NULL) == 2 && seen(0).connection != seen(1).connection);
+        CHECK(strong ? seen(1).first > 0 && seen(1).if_match[0] : !seen(1).has_range);
+        down();
+    }
+}
+
+static void all_trickle(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    (void)user;
+    (void)q;
+    r->trickle = 60;
+    r->trickle_ms = 20;
+}
+
+/* A slow line: another connection brings no more, so each is left a few times at most. */
+static void trickle__all_connections__soon_left_alone(void) {
+    enum { N = 16 };
+    static char body[N][5000];
+    static dlp_s3_request r[N];
+    dlp_s3_request *done[N];
+    dlp_s3_desc d;
+    int over = 0;
+    up();
+    d = usual();
+    d.stall_timeout_ms = 500;
+    mock->script = all_trickle;
+    s3_mock_object(mock, "/bucket/key", 5000);
+    connect_to(&d);
+    for (int i = 0; i < N; i++) {
+        r[i] = (dlp_s3_request){
+            .bucket = "bucket", .key = "key", .body = body[i], .capacity = sizeof body[i]};
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    while (over < N) over += dlp_s3_reap(io, done, N, 20000);
+    for (int i = 0; i < N; i++) CHECK(r[i].code == DLP_OK && whole("/bucket/key", &r[i], 0, 5000));
+    CHECK(stats().retries >= N && stats().retries <= 4 * N);
+    down();
+}
+
 /* ---- errors of the server ---- */
 
 static void answers__may_pass__tried_again(void) {
@@ -1087,6 +1228,56 @@ static void wrong__bodies__never_delivered(void) {
     down();
 }
 
+/* Google's server, with an object that is stored as gzip: "stored" is what is stored, 1,000 bytes of
+   text what that decompresses to. user: what makes it not heed Accept-Encoding. */
+static void like_google(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    static char text[1000];
+    char accept[64];
+    int plain = strstr(q->path, "plain") != NULL;
+    memset(text, 't', sizeof text);
+    r->headers = plain ? "x-goog-stored-content-encoding: identity\r\n"
+                       : "x-goog-stored-content-encoding: gzip\r\nContent-Encoding: gzip\r\n";
+    s3_mock_header(q, "Accept-Encoding", accept, sizeof accept);
+    if (plain || (strstr(accept, "gzip") && !user)) return;
+    r->headers = "x-goog-stored-content-encoding: gzip\r\nx-goog-stored-content-length: 400\r\n"
+                 "Warning: 214 UploadServer gunzipped\r\n";
+    r->body = text;
+    r->body_bytes = q->has_range ? 100 : sizeof text;
+    r->chunk = q->has_range ? 0 : 300;
+    r->status = q->has_range ? 206 : 200;
+    r->content_range = q->has_range ? "bytes 0-99/1000" : NULL;
+}
+
+static void stored_as_gzip__comes_as_stored(void) {
+    static char heedless[] = "";
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    up();
+    d = usual();
+    mock->script = like_google;
+    s3_mock_object(mock, "/bucket/key", 400);
+    s3_mock_object(mock, "/bucket/plain", 400);
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 400));
+    CHECK(ask(&r, "key", 0, 100) == DLP_OK && whole("/bucket/key", &r, 0, 100));
+    CHECK(ask(&r, "key", 300, 0) == DLP_OK && whole("/bucket/key", &r, 0, 100));
+    CHECK(s3_mock_count(mock, NULL) == 6);
+    r = (dlp_s3_request){.method = DLP_S3_HEAD, .bucket = "bucket", .key = "key"};
+    CHECK(dlp_s3_do(io, &r) == DLP_OK && r.object_bytes == 400);
+    CHECK(ask(&r, "plain", 0, 0) == DLP_OK && s3_mock_count(mock, "/bucket/plain") == 1);
+    gone();
+    s3_mock_stop(mock);
+    up();
+    mock->script = like_google;
+    mock->user = heedless;
+    d.endpoint = mock->url;
+    connect_to(&d);
+    CHECK(ask(&r, "key", 0, 0) == DLP_ERR_REMOTE && s3_mock_count(mock, NULL) == 2);
+    CHECK(strstr(r.error.message, "stored with a Content-Encoding") != NULL);
+    CHECK(ask(&r, "key", 0, 100) == DLP_ERR_REMOTE);
+    down();
+}
+
 /* The mark of a body's end does not come, or is damaged: no byte of it is missing. */
 static void chunks__end_late_or_damaged__nothing_asked_behind_it(void) {
     dlp_s3_request r;
@@ -1552,6 +1743,11 @@ int main(void) {
     test_tries(timeout__first_byte__sent_again);
     test_tries(timeout__stall__goes_on_where_it_stopped);
     test_tries(timeout__request__ends_it);
+    test_tries(timeout__progress__a_request_that_gets_on_goes_on);
+    test_tries(timeout__progress__the_same_bytes_again_are_none);
+    test_tries(timeout__progress__put_that_is_not_taken_ends);
+    test_tries(trickle__one_connection__goes_on_over_another);
+    trickle__all_connections__soon_left_alone();
     answers__may_pass__tried_again();
     answers__final__told_once_with_all_names();
     test_tries(attempts__gone__told);
@@ -1575,6 +1771,7 @@ int main(void) {
     token__expired__fetched_again_once_for_all();
     parts__refused_together__counted_once();
     wrong__bodies__never_delivered();
+    stored_as_gzip__comes_as_stored();
     chunks__end_late_or_damaged__nothing_asked_behind_it();
     length__more_than_room__told();
     parts__one_fails__the_rest_stands();

@@ -381,12 +381,13 @@ static void transport__child_closes__parent_goes_on(void) {
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fake_change = PTHREAD_COND_INITIALIZER;
 static int fake_calls, fake_error, fake_addresses, fake_hang, fake_over;
+static int fake_from;         /* of addresses: 127.0.0.1 and on, or so many later */
 static sigset_t fake_signals; /* blocked in the thread that asks */
 
 static int fake_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                             struct addrinfo **list) {
     struct addrinfo *a = NULL;
-    int error, n;
+    int error, n, from;
     (void)host;
     (void)hints;
     pthread_mutex_lock(&fake_lock);
@@ -398,6 +399,7 @@ static int fake_getaddrinfo(const char *host, const char *service, const struct 
     pthread_cond_broadcast(&fake_change);
     error = fake_error;
     n = fake_addresses;
+    from = fake_from;
     pthread_mutex_unlock(&fake_lock);
     *list = NULL;
     for (int i = n; i > 0 && !error; i--) {
@@ -405,7 +407,7 @@ static int fake_getaddrinfo(const char *host, const char *service, const struct 
         a = calloc(1, sizeof *a + sizeof *in);
         in = (struct sockaddr_in *)(void *)(a + 1);
         in->sin_family = AF_INET;
-        in->sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)i);
+        in->sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)(from + i));
         in->sin_port = htons((uint16_t)atoi(service));
         a->ai_family = AF_INET;
         a->ai_addr = (struct sockaddr *)in;
@@ -430,6 +432,12 @@ static void fake_set(int error, int addresses, int hang) {
     fake_addresses = addresses;
     fake_hang = hang;
     pthread_cond_broadcast(&fake_change);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static void fake_move(int from) {
+    pthread_mutex_lock(&fake_lock);
+    fake_from = from;
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -605,6 +613,23 @@ static void names__cached__old_ones_serve_while_asked_again(void) {
     dlpi_s3_helper_free(q.h);
 }
 
+static void names__all_addresses_fail__asked_again_after_a_second(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int calls;
+    fake_set(0, 1, 0);
+    CHECK(ask_on(&q, "a.example") == 0 && last_byte(&q) == 1);
+    calls = fake_count(&fake_calls);
+    fake_move(7);
+    CHECK(!dlpi_s3_helper_tried(q.h, "a.example", &q.a, false));
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) == 1 && fake_count(&fake_calls) == calls);
+    age(&q, DLPI_S3_NAME_AGAIN_NS);
+    CHECK(!dlpi_s3_helper_tried(q.h, "a.example", &q.a, false));
+    CHECK(heard(&q) && fake_count(&fake_calls) == calls + 1);
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) == 8);
+    fake_move(0);
+    dlpi_s3_helper_free(q.h);
+}
+
 static void names__not_found__told_with_the_name(void) {
     asked q = {.h = dlpi_s3_helper_new(NULL)};
     int calls;
@@ -755,7 +780,8 @@ static void helper__in_child__refuses_names_and_frees(void) {
 /* ---- names, under requests ---- */
 
 static dlp_s3_io *io_for(const s3_mock *m, dlp_s3 **s3) {
-    dlp_s3_desc desc = {.anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .hedge_percent = -1};
+    dlp_s3_desc desc = {
+        .anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .hedge_percent = -1, .backoff_max_ms = 200};
     char url[64];
     const char *port = strrchr(m->url, ':');
     dlp_s3_io *io = NULL;
@@ -830,6 +856,26 @@ static void request__dead_addresses__others_tried_at_once(void) {
         dlp_s3_io_close(io);
         CHECK(dlp_s3_close(s3) == DLP_OK);
     }
+    s3_mock_stop(m);
+}
+
+/* The server has moved: its name leads to another address, which the client learns soon. */
+static void request__server_moved__found_soon(void) {
+    s3_mock *m = s3_mock_start();
+    dlp_s3 *s3 = NULL;
+    dlp_s3_io *io = io_for(m, &s3);
+    char body[64];
+    dlp_s3_request r = {.bucket = "bucket", .key = "key", .body = body, .capacity = sizeof body};
+    dlp_s3_request *done = NULL;
+    s3_mock_object(m, "/key", 50);
+    fake_set(0, 2, 0);
+    fake_move(4);
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK && dlp_s3_reap(io, &done, 1, 500) == 0);
+    fake_move(0);
+    CHECK_SOON(dlp_s3_reap(io, &done, 1, 4000) == 1);
+    CHECK(done == NULL || (done == &r && r.code == DLP_OK));
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
     s3_mock_stop(m);
 }
 
@@ -956,6 +1002,7 @@ static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
 int main(void) {
     request__name_hangs__others_go_on();
     request__dead_addresses__others_tried_at_once();
+    test_tries(request__server_moved__found_soon);
     request__17_hosts__room_but_where_all_are_asked();
     resolve__many_kinds__those_of_tcp_with_a_route();
     test_tries(request__silent_address__another_is_tried_beside_it);
@@ -964,6 +1011,7 @@ int main(void) {
     names__three_addresses__in_turn_bad_ones_last();
     test_tries(names__resolver_hangs__nobody_waits);
     names__cached__old_ones_serve_while_asked_again();
+    names__all_addresses_fail__asked_again_after_a_second();
     test_tries(names__not_found__told_with_the_name);
     names__many__the_long_unused_make_room();
     refresh__asked__ends_with_wake_word_and_code();

@@ -424,6 +424,48 @@ static void hedge__budget__a_share_of_traffic(void) {
     CHECK(dlpi_s3_hedge_after(&patience, 0, 100000) == UINT64_MAX);
 }
 
+/* ---- slow bodies ---- */
+
+/* The milliseconds of 64 KiB above which a body of 1 MiB, half of which has come, is slow. */
+static unsigned slow_from(unsigned moves, bool afresh) {
+    unsigned ms = 1;
+    for (; ms < 1000000; ms++) {
+        dlpi_s3_body_pace b = {1 << 20, 65536, ms * MS, 1 << 19, afresh ? 1 << 20 : 1 << 19, moves};
+        if (dlpi_s3_slow(&patience, &b)) break;
+    }
+    return ms;
+}
+
+static void slow__body__by_its_class_and_its_moves(void) {
+    dlp_s3_desc d = defaults();
+    dlpi_s3_body_pace b = {1 << 20, 1 << 20, 0, 0, 0, 0};
+    unsigned at;
+    begin(&d, 10);
+    CHECK(slow_from(0, false) == 8001 && slow_from(0, true) == 16001);
+    CHECK(slow_from(1, false) == 16001);
+    b.ns = 16 * 50 * MS; /* 50 ms for 64 KiB */
+    for (unsigned i = 0; i < DLPI_S3_SAMPLES_FEWEST - 1; i++) dlpi_s3_paced(&patience, &b);
+    CHECK(slow_from(0, false) == 8001);
+    dlpi_s3_paced(&patience, &b);
+    at = slow_from(0, false);
+    CHECK(at >= 400 && at <= 460);
+    CHECK(slow_from(2, false) >= 4 * at - 4 && slow_from(16, false) == 1000000);
+    b.size = 1 << 12; /* another class */
+    b.ns = 16 * 5000 * MS;
+    for (int i = 0; i < 100; i++) dlpi_s3_paced(&patience, &b);
+    CHECK(slow_from(0, false) == at);
+    b.size = 1 << 20;
+    for (int i = 0; i < 100; i++) dlpi_s3_paced(&patience, &b); /* all are slow now */
+    CHECK(slow_from(0, false) > 40000);
+    b.ns = 0; /* all at once: what is fast enough is never slow */
+    for (int i = 0; i < 4000; i++) dlpi_s3_paced(&patience, &b);
+    CHECK(slow_from(0, false) == 129);
+    b.got = 0;
+    b.ns = UINT64_MAX;
+    dlpi_s3_paced(&patience, &b);
+    CHECK(dlpi_s3_slow(&patience, &(dlpi_s3_body_pace){1 << 20, 0, 1000 * MS, 1, 1, 0}));
+}
+
 /* ---- a model of it all ---- */
 
 enum { OBJECTS = 600, SENT_MOST = 2000, ATTEMPTS = 3 };
@@ -640,6 +682,7 @@ int main(void) {
     hedge__hasty__waits_longer();
     hedge__hasty_for_a_while__forgotten();
     hedge__budget__a_share_of_traffic();
+    slow__body__by_its_class_and_its_moves();
     model__faulty_server__soon_over_and_few_requests();
     return test_end("s3_patience");
 }
