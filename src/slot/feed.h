@@ -38,8 +38,8 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    if (!p->source->quiet(p)) return; /* a load that ends wakes the scheduler */
-    dlpi_credit_publish(&f->epoch_asked, generation);     /* I2 -> I2, B1 */
+    if (!p->source->quiet(p)) return;                 /* a load that ends wakes the scheduler */
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
