@@ -807,16 +807,17 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
    Labelled atomics of a lane:
      label  where                   access          partner, and what it carries
-     D1     slot words, producer    store relaxed   plain reads after T2; one store, not torn
-     T1     lane->tail, producer    store release   T2: the records below it are written
-     T2     lane->tail, consumer    load acquire    T1
-     H1     lane->head, consumer    store release   H2: the slots below it may be written again
-     H2     lane->head, producer    load acquire    H1
-     B1     a wake word, waker           load relaxed    B3: ordered after T1 or H1, see dlpi_await
-     B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
-     B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
-     M1     magic, init             store release   M2: the header is written
-     M2     magic, attach           load acquire    M1
+     LD1    slot words, producer    store relaxed   plain reads after LT2; one store, not torn
+     LT1    lane->tail, producer    store release   LT2: the records below it are written
+     LT2    lane->tail, consumer    load acquire    LT1
+     LH1    lane->head, consumer    store release   LH2: the slots below it may be written again
+     LH2    lane->head, producer    load acquire    LH1
+     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1 or LH1, see dlpi_await
+     LB2    a wake word, waker      rmw seq_cst     LB3: takes the sleeper bit, then wakes
+     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks again by LT2 or LH2
+     LM1    magic, init             store release   LM2: the header is written
+     LM2    magic, attach           load acquire    LM1
+     LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
    Why full, empty and wrap are right:
    1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
      records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
@@ -824,10 +825,10 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
      writes head.
    3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
-     false "full", never a false "room"; full is reported only after H2 has looked again.
-   4 tail_seen likewise: empty is reported only after T2 has looked again.
-   5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
-   6 H1 -> H2: a slot that the producer writes again was read before that head.
+     false "full", never a false "room"; full is reported only after LH2 has looked again.
+   4 tail_seen likewise: empty is reported only after LT2 has looked again.
+   5 LT1 -> LT2: what the consumer reads in [head, tail_seen) was written before that tail.
+   6 LH1 -> LH2: a slot that the producer writes again was read before that head.
    7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
      the producer publishes tail in every call. So neither waits for what the other keeps to
      itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
@@ -845,7 +846,7 @@ DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, ui
 
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
 DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
-    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
+    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* LH2 <- LH1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity)) return DLP_ERR_CORRUPT;
     tx->head_seen = head;
@@ -861,9 +862,9 @@ DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
 /* Publish n records that are written. One store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* LB1 <- LB3 */
         dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
@@ -871,9 +872,9 @@ DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
    finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
 DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
-    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+    DLPI_STORE_REL(&rx->lane->head, rx->head); /* LH1 -> LH2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* LB1 <- LB3 */
         dlpi_spsc_room_wake(rx);
 }
 
@@ -887,7 +888,7 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
    pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
-    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity)) return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
@@ -920,7 +921,7 @@ DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) 
     for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
-        DLPI_STORE_RLX(to + i, word); /* D1, after it T1 */
+        DLPI_STORE_RLX(to + i, word); /* LD1, after it LT1 */
     }
 }
 
@@ -1098,20 +1099,20 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
 
 /* Bundles. Labelled atomics beyond those of the lanes:
      label  where                       access         partner
-     R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
-     R2     a ready word, producer      rmw seq_cst    R3: after T1
-     R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
-     O1     an owner word               rmw seq_cst    O1: one claimer wins
-   Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
-   is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
+     LR1    a ready word, producer      load relaxed   LR3: the bit is set already, nothing to do
+     LR2    a ready word, producer      rmw seq_cst    LR3: after LT1
+     LR3    a ready word, consumer      rmw seq_cst    LR2: cleared before the lanes are drained
+     LO1    an owner word               rmw seq_cst    LO1: one claimer wins
+   Ready bits are hints that save the consumer from looking at idle lanes. LR1 may see a bit that
+   LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
-   reported only after T2 found each lane empty, and a lane waits at most 64 turns.
+   reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
 DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
-    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
-        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
+    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* LR1 <- LR3 */
+        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* LR2 -> LR3 */
 }
 
 /* These are dlp_spsc_ calls on the producer's own lane. */
@@ -4422,7 +4423,7 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+/* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
@@ -4448,35 +4449,35 @@ static int dlpi_heavy_barrier(int shared) {
 /* ---- waiters: an event count for one sleeper ----
    A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
-   dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
-   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
+   dlpi_wake_sleeper, whose read-modify-write (LB2) then is the order.
+   Sleeper: LB3 sets the bit; heavy barrier; looks again (LT2 or LH2); sleeps while the word is
    unchanged.
-   Waker:   T1 or H1; B1.
-   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which
-   the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
-   Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
-   wrote, or later, and the second look sees T1, which came before B2.
+   Waker:   LT1 or LH1; LB1.
+   With the barrier: either LB1 comes before it in the waker's program, and then so does LT1, which
+   the barrier makes visible to the sleeper's second look; or LB1 comes after it and sees the bit.
+   Without: LB2 and LB3 are one order. If LB2 is later it sees the bit. If LB3 is later it reads
+   what LB2 wrote, or later, and the second look sees LT1, which came before LB2.
    A participant that sets DLPI_WAKE_RMW while others run may miss a wake-up until they have seen
-   the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
+   the bit; so may anyone whose waker dies between LT1 and LB2. Both end with the sleep, within 100
    ms. */
 #define DLPI_WAKE_SLEEPER 1u
 #define DLPI_WAKE_RMW 2u
 
 static void dlpi_wake_join(uint32_t *wake_word, int shared) {
-    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> B1 */
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> LB1 */
 }
 
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared) {
-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* LB2 <- LB3 */
         dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 }
 
 /* Wake a producer that sleeps on a full lane, once half of it is free. */
 DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
     uint32_t *wake_word = &rx->lane->producer_wake;
-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
+    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* LB2 <- LB3 */
         return;
-    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
+    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* LT2 <- LT1 */
     if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
@@ -4506,23 +4507,23 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
         set |= DLPI_WAKE_SLEEPER;
         if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
-            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> B1 */
+            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> LB1 */
             set |= DLPI_WAKE_RMW;
         }
         int come = w->look(w->handle);
         uint64_t now = come ? 0 : dlpi_now_ns();
         if (come || now >= until) {
-            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
+            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes LB3 back */
             return come ? DLP_OK : DLP_TIMEOUT;
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
         if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
             if (DLPI_LOAD_RLX(w->wake_word) &
-                DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_WAKE_SLEEPER) /* LB3, own bit, if no waker took it */
                 DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER);
             return DLP_OK;
         }
@@ -4539,15 +4540,17 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     return dlpi_await_asleep(w, until);
 }
 
-static uint32_t dlpi_wait_cpus; /* C1 cores, as the first policy has found them; 0: none has */
+/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
+   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
+static uint32_t dlpi_wait_cpus;
 
 /* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
    wake-up takes; else make way soon, but a few times before paying for sleep. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* C1, any value read twice is the same */
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* C1 */
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
     }
     *spin_ns = peers <= n ? 10000 : 1000;
     *yields = peers <= n ? 0 : 50;
@@ -4768,15 +4771,15 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
     lane->capacity = capacity;
     lane->slots_offset = sizeof(dlp_spsc);
     lane->total_bytes = need;
-    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* M1 -> M2 */
+    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* LM1 -> LM2 */
     return DLP_OK;
 }
 
 /* The header as read once, checked against the bytes there are. */
 static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
-    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* M2 <- M1 */
+    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
-    copy->version = DLPI_LOAD_RLX(&lane->version); /* M3, six words that init wrote before M1 */
+    copy->version = DLPI_LOAD_RLX(&lane->version); /* LM3, six words that init wrote before LM1 */
     copy->layout = DLPI_LOAD_RLX(&lane->layout);
     copy->record_bytes = DLPI_LOAD_RLX(&lane->record_bytes);
     copy->shared = DLPI_LOAD_RLX(&lane->shared);
@@ -4788,8 +4791,8 @@ static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy)
         copy->shared > 1 || need == 0 || need > bytes || copy->total_bytes != need ||
         copy->slots_offset != sizeof *lane)
         return DLP_ERR_CORRUPT;
-    copy->head = DLPI_LOAD_ACQ(&lane->head); /* H2 <- H1, before tail: head never passes tail */
-    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* T2 <- T1 */
+    copy->head = DLPI_LOAD_ACQ(&lane->head); /* LH2 <- LH1, before tail: head never passes tail */
+    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* LT2 <- LT1 */
     return DLP_OK;
 }
 
@@ -4937,16 +4940,16 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
         int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
         if (r != DLP_OK) return r;
     }
-    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* M1 -> M2 */
+    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* LM1 -> LM2 */
     return DLP_OK;
 }
 
 /* Check what lies in memory against what its few free parameters make of it. */
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
-    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
+    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
     dlp_mpsc found;
-    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before LM1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;
@@ -4958,7 +4961,7 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
 static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     for (uint32_t i = 0; i < producers; i++) {
         uint32_t free_owner = 0;
-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* LO1 */
             return (int)i;
     }
     return DLP_ERR_BUSY;
@@ -4973,7 +4976,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
     if (mine < 0) return mine;
-    DLPI_STORE_SEQ(&owners[mine], 1u); /* O1 */
+    DLPI_STORE_SEQ(&owners[mine], 1u); /* LO1 */
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
@@ -4991,7 +4994,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     return mine;
 }
 
-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */ }
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes) {
@@ -5054,8 +5057,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
         }
         rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
         uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
-        if (DLPI_LOAD_RLX(ready) != 0)                    /* R3, not worth a write if clear */
-            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
+        if (DLPI_LOAD_RLX(ready) != 0)                    /* LR3, not worth a write if clear */
+            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* LR3 <- LR2 */
     }
     return DLP_EMPTY;
 }
@@ -5063,7 +5066,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);
     if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
-        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
+        /* LR2 */
+        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64);
     rx->left = 0;
     int r = DLP_EMPTY;
     if (++rx->finds % DLPI_MPSC_SWEEP != 0) r = dlpi_mpsc_follow(rx);
@@ -14863,12 +14867,13 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-                                                          cell; before it sleeps, so after B1
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2, >>impl-credit): look again
+                                                          for a free cell; before it sleeps, so
+                                                          after B1
    Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
                             worker, after its claim:      is not open
                             cleared
-   B1     waiters.mask, word   as everywhere
+   B1     waiters.mask, word   >>impl-sleepers
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
@@ -22101,7 +22106,8 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
     return DLP_OK;
 }
 
-/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
+/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
+   M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
 /* Bytes of the cgroup's cache of files. */
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
@@ -25474,7 +25480,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    >>impl-push       ITEMS THAT OTHERS PUSH
    One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
    is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
-   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
+   (LT1 -> LT2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
    the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
    fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
    that maps it; offsets are computed from the copy.
@@ -25483,7 +25489,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker     producers that wait (PU2)
-   O1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1    owners          >>queues              reader, producers: how many there are, a hint
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -25785,7 +25791,7 @@ DLPDEF int dlp_push_close(dlp_push *s) {
 /* ---- the reader ---- */
 
 /* How many records of the lane come before its last `keep` items: ends of streams are none. The
-   reader may look at all of them, as the tail that told of them was read with acquire (T2). */
+   reader may look at all of them, as the tail that told of them was read with acquire (LT2). */
 static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     const dlp_spsc_rx *rx = s->rx.at;
     for (uint64_t items = 0; stock > 0 && items < s->keep;) {

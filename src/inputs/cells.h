@@ -33,12 +33,13 @@
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-                                                          cell; before it sleeps, so after B1
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2, >>impl-credit): look again
+                                                          for a free cell; before it sleeps, so
+                                                          after B1
    Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
                             worker, after its claim:      is not open
                             cleared
-   B1     waiters.mask, word   as everywhere
+   B1     waiters.mask, word   >>impl-sleepers
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another

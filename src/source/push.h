@@ -10,7 +10,7 @@
    >>impl-push       ITEMS THAT OTHERS PUSH
    One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
    is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
-   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
+   (LT1 -> LT2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
    the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
    fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
    that maps it; offsets are computed from the copy.
@@ -19,7 +19,7 @@
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker     producers that wait (PU2)
-   O1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1    owners          >>queues              reader, producers: how many there are, a hint
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -321,7 +321,7 @@ DLPDEF int dlp_push_close(dlp_push *s) {
 /* ---- the reader ---- */
 
 /* How many records of the lane come before its last `keep` items: ends of streams are none. The
-   reader may look at all of them, as the tail that told of them was read with acquire (T2). */
+   reader may look at all of them, as the tail that told of them was read with acquire (LT2). */
 static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     const dlp_spsc_rx *rx = s->rx.at;
     for (uint64_t items = 0; stock > 0 && items < s->keep;) {
