@@ -83,7 +83,7 @@
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
    >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-debug >>impl-open-end >>impl-window >>impl-feed >>impl-claim >>impl-run >>impl-collate
+   >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run >>impl-collate
    >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
    >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
@@ -7555,7 +7555,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -7628,7 +7628,7 @@ typedef struct dlpi_slot_layout {
 /* How many there are of what observers go through. Members of the pipe, of its record and of
    dlpi_seen, which are copied at once. */
 #define DLPI_SHAPE \
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t prefetch, max_held, n_slots, ring, reach, batch_rows; \
     uint32_t words_max, units_max, trace_events;
 typedef struct dlpi_shape {
     DLPI_SHAPE
@@ -8293,9 +8293,9 @@ typedef struct dlpi_state {
     uint32_t global_batch;
     uint16_t order, last;
     uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t window_used, sampler_bytes;
+    uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+    uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_state;
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
@@ -8311,9 +8311,9 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
-    uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
+    uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
+    uint32_t reach;       /* batches under way at once, at most; a seek may narrow it */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
@@ -8401,7 +8401,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
     uint64_t base;             /* without a gap, and after that: */
-    uint8_t at[DLPI_WINDOW_MAX];
+    uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
 typedef struct dlpi_after { /* the state after all that was delivered */
@@ -10137,63 +10137,64 @@ static int dlpi_open_end_check(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-window     OUT OF ORDER: THE WINDOW
-   Where batches are delivered as they become ready (unordered), those that may be under way at once
-   are a window of the epoch, so that a state can say of each whether it is consumed. In order there
-   is none: as many are under way as the ring has. */
+   >>impl-gaps       OUT OF ORDER: GAPS BETWEEN DELIVERED BATCHES
+   An unordered pipe delivers each batch when the batch is ready. So the delivered batches of an
+   epoch have gaps. A state has a bit for each batch behind the first gap, which says whether the
+   batch is delivered. So batches that are under way at once reach at most DLPI_GAPS_MAX batches
+   ahead of the first gap. An ordered pipe has no gaps: its ring alone is the limit. */
 
-/* How many times as many batches as slots the ring has. */
-static uint32_t dlpi_window_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
+/* Return how many batches the ring has for each slot. */
+static uint32_t dlpi_gaps_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
 
-/* Batches under way at once, at most; consumed: bits of a state to be told apart, too. */
-static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
-    uint32_t most = p->ring < DLPI_WINDOW_MAX ? p->ring : DLPI_WINDOW_MAX;
+/* Return how many batches may be under way at once. consumed: bits that a resumed state has set. */
+static uint32_t dlpi_gaps_of(const dlp_pipe *p, uint32_t consumed) {
+    uint32_t most = p->ring < DLPI_GAPS_MAX ? p->ring : DLPI_GAPS_MAX;
     if (!p->d.unordered) return p->ring;
-    if (most + consumed <= DLPI_WINDOW_MAX) return most;
-    return consumed < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - consumed : 1;
+    if (most + consumed <= DLPI_GAPS_MAX) return most;
+    return consumed < DLPI_GAPS_MAX ? DLPI_GAPS_MAX - consumed : 1;
 }
 
-/* Batch k of the epoch is delivered; last: and its epoch is over. */
-static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
+/* Note that batch k of the epoch is delivered. last: the batch ends its epoch. */
+static inline void dlpi_gaps_note(dlp_pipe *p, uint64_t k, bool last) {
     if (!p->d.unordered) return;
-    p->consumed.at[k % DLPI_WINDOW_MAX] = 1;
-    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    p->consumed.at[k % DLPI_GAPS_MAX] = 1;
+    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
     if (last) p->consumed.base = 0;
 }
 
-static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
+static void dlpi_gaps_clear(dlp_pipe *p, uint64_t base) {
     p->consumed.base = base;
     memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
-/* Bits of a state. */
-static bool dlpi_window_bit(const dlpi_state *s, uint64_t k) {
-    return (s->window[k / 8] >> k % 8 & 1) != 0;
+/* True if the state says that batch k behind its first gap is delivered. */
+static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
+    return (s->gaps[k / 8] >> k % 8 & 1) != 0;
 }
 
-/* The consumer's window is that of a state. */
-static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_window_clear(p, s->batch);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!dlpi_window_bit(s, k)) continue;
-        p->consumed.at[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+/* Set the gaps of the consumer to the gaps of a state. */
+static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_gaps_clear(p, s->batch);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
+        if (!dlpi_gaps_bit(s, k)) continue;
+        p->consumed.at[(s->batch + k) % DLPI_GAPS_MAX] = 1;
         p->epoch_open = 1;
     }
-    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed before the seek? */
-static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
+static bool dlpi_gaps_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->consumed.base ||
-           (k - p->consumed.base < DLPI_WINDOW_MAX && p->consumed.at[k % DLPI_WINDOW_MAX]);
+           (k - p->consumed.base < DLPI_GAPS_MAX && p->consumed.at[k % DLPI_GAPS_MAX]);
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
    slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
    delivered, what stands after the highest stays, for the sampler's state is known there. */
-static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
+static uint32_t dlpi_gaps_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     const dlpi_bslot *slot;
     if (!p->d.unordered || !p->epoch_open) return s;
@@ -10209,40 +10210,40 @@ static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
         to->batch = p->consumed.base;
         to->position = slot->begins;
     }
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!dlpi_window_consumed(p, to->batch + k)) continue;
-        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
-        to->window_used = k + 1;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
+        if (!dlpi_gaps_consumed(p, to->batch + k)) continue;
+        to->gaps[k / 8] = (uint8_t)(to->gaps[k / 8] | 1u << k % 8);
+        to->gaps_used = k + 1;
     }
     return s;
 }
 
-/* The highest bit of the window is the last that is used. */
-static bool dlpi_window_canonical(const dlpi_state *s) {
+/* True if gaps_used is the place of the highest bit that is set. */
+static bool dlpi_gaps_canonical(const dlpi_state *s) {
     uint32_t used = 0;
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
-        if (dlpi_window_bit(s, k)) used = k + 1;
-    return s->window_used == used;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+        if (dlpi_gaps_bit(s, k)) used = k + 1;
+    return s->gaps_used == used;
 }
 
-/* Of a window, is something of the epoch left, and nothing of the next one in it? A state after a
-   whole epoch stands at the next one's beginning. */
-static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
+/* True if a batch of the epoch is left and no bit is one of the next epoch. A state after a whole
+   epoch stands at the beginning of the next epoch. */
+static bool dlpi_gaps_fits(const dlpi_state *s, uint64_t most) {
     uint64_t left = most - s->batch;
-    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
-        if (!dlpi_window_bit(s, k)) return s->window_used <= left;
-    return left > DLPI_WINDOW_MAX;
+    for (uint64_t k = 0; k < left && k < DLPI_GAPS_MAX; k++)
+        if (!dlpi_gaps_bit(s, k)) return s->gaps_used <= left;
+    return left > DLPI_GAPS_MAX;
 }
 
-/* Has a state a window, and this pipe none? */
-static bool dlpi_window_strange(const dlp_pipe *p, const dlpi_state *s) {
-    return s->window_used > 0 && !p->d.unordered;
+/* True if the state has gaps and this pipe delivers in order. */
+static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
+    return s->gaps_used > 0 && !p->d.unordered;
 }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+   are between here and next, a slot is free, and (unordered) p->reach allows it. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -10448,10 +10449,10 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
 static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -10517,9 +10518,9 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
-    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -10566,7 +10567,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->window) break;
+        if (out >= p->prefetch || f->published - base >= f->reach) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
@@ -12992,7 +12993,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
+    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
@@ -13020,7 +13021,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    s = dlpi_window_state(p, to);
+    s = dlpi_gaps_state(p, to);
     if (s != DLPI_NO_SLOT)
         dlpi_state_source(to, dlpi_state_own(p, s, 0));
     else if (p->source->state)
@@ -13048,7 +13049,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
-    dlpi_window_books(p, s);
+    dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
@@ -13073,7 +13074,7 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
         if (s->sampler[i] != 0) return "sampler";
     if (p->source->never_saved) return p->source->never_saved(p, s);
     if (s->batch >= most) return "batch";
-    if (!dlpi_window_fits(s, most)) return "window";
+    if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
@@ -13092,9 +13093,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     uint64_t most = dlpi_epoch_most(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
-        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
-        s->epoch >= DLPI_MAX_EPOCH)
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
+        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "this is no state of this version, or it is damaged");
     if (s->n_items != mine.n_items)
@@ -13112,7 +13112,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
-    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
@@ -13543,7 +13543,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
-    dlpi_window_clear(p, 0);
+    dlpi_gaps_clear(p, 0);
     p->after.epoch = epoch + 1;
     p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
@@ -21774,9 +21774,9 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender_stage ? p->max_held : p->n_slots;
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
-    p->window = dlpi_window_of(p, 0);
-    if (p->window >= p->prefetch) return DLP_OK;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
+    p->reach = dlpi_gaps_of(p, 0);
+    if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
 }
@@ -22533,7 +22533,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
-    p->schedule.window = p->window;
+    p->schedule.reach = p->reach;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);

@@ -20,9 +20,9 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender_stage ? p->max_held : p->n_slots;
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
-    p->window = dlpi_window_of(p, 0);
-    if (p->window >= p->prefetch) return DLP_OK;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
+    p->reach = dlpi_gaps_of(p, 0);
+    if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
 }

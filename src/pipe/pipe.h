@@ -195,9 +195,9 @@ typedef struct dlpi_state {
     uint32_t global_batch;
     uint16_t order, last;
     uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t window_used, sampler_bytes;
+    uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+    uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_state;
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
@@ -213,9 +213,9 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
-    uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
+    uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint32_t window;      /* batches under way at once, at most; a seek may narrow it */
+    uint32_t reach;       /* batches under way at once, at most; a seek may narrow it */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
@@ -303,7 +303,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
     uint64_t base;             /* without a gap, and after that: */
-    uint8_t at[DLPI_WINDOW_MAX];
+    uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
 typedef struct dlpi_after { /* the state after all that was delivered */

@@ -49,7 +49,7 @@
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -122,7 +122,7 @@ typedef struct dlpi_slot_layout {
 /* How many there are of what observers go through. Members of the pipe, of its record and of
    dlpi_seen, which are copied at once. */
 #define DLPI_SHAPE \
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t prefetch, max_held, n_slots, ring, reach, batch_rows; \
     uint32_t words_max, units_max, trace_events;
 typedef struct dlpi_shape {
     DLPI_SHAPE
