@@ -8266,17 +8266,17 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
     uint32_t given;
 } dlpi_cell_use;
 
-typedef struct dlpi_held { /* what a dead worker had, and was not done */
+typedef struct dlpi_lost { /* what a dead worker had, and was not done */
     uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
     uint32_t missing; /* its rows that were not done; 0: there is none */
     bool ran;         /* a callback ran, and has the blame */
-} dlpi_held;
+} dlpi_lost;
 
 typedef struct dlpi_death { /* of a worker process */
     uint32_t signal;        /* that ended it, 0: it called exit */
     bool late;              /* it was killed because an item was past its deadline */
-    dlpi_held *held;        /* written by dlpi_recover; or NULL */
+    dlpi_lost *lost;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 /* The source's own part of a state: of bytes that it alone understands. */
@@ -8503,7 +8503,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] DLPI_OUT_*; 0: not held */
+    uint8_t *lent;                 /* [n_out] DLPI_OUT_*; 0: not lent */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -8516,7 +8516,7 @@ struct dlp_pipe {
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
-    uint64_t n_held;
+    uint64_t n_lent;
     uint64_t looked_ns;   /* for the processes */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
@@ -9891,7 +9891,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
 /* ---- what was released ---- */
 
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
-    return &p->held[p->n_out + s];
+    return &p->lent[p->n_out + s];
 }
 
 static void dlpi_poison_bytes(void *at, uint64_t bytes) {
@@ -12560,15 +12560,15 @@ static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
-static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
-    dlpi_held *held = why->held;
-    if (held == NULL) return;
-    held->ran |= ran;
-    if (held->ran || held->missing != 0) return;
-    held->b = t->b;
-    held->slot = t->slot;
-    held->unit = t->unit;
-    held->missing = missing;
+static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_lost *lost = why->lost;
+    if (lost == NULL) return;
+    lost->ran |= ran;
+    if (lost->ran || lost->missing != 0) return;
+    lost->b = t->b;
+    lost->slot = t->slot;
+    lost->unit = t->unit;
+    lost->missing = missing;
 }
 
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
@@ -12581,7 +12581,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
-    dlpi_held_note(why, ran, t, missing);
+    dlpi_lost_note(why, ran, t, missing);
     if (ran) {
         uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
@@ -12604,7 +12604,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
     if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
-    dlpi_held_note(why, ran, &whole, 1);
+    dlpi_lost_note(why, ran, &whole, 1);
     if (ran) {
         uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
         dlpi_slot_at(p, s)->killed_by = why->signal;
@@ -13344,19 +13344,19 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_ctl *ctl = p->ctl;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    p->held[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
-    p->n_held++;
+    p->lent[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->n_lent++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
 }
 
 /* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
-static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
-    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
+    return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
@@ -13699,7 +13699,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, (p->held[v] & DLPI_OUT_LAST) != 0, to);
+    dlpi_state_after(p, v, (p->lent[v] & DLPI_OUT_LAST) != 0, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -15315,7 +15315,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
+        dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
@@ -20869,7 +20869,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = c->turn;
-    while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
+    while (p->lent[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
     c->turn = v + 1 == p->n_out ? 0 : v + 1;
     return v;
 }
@@ -21915,7 +21915,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
-        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
@@ -22622,17 +22622,17 @@ static int dlpi_shut(dlp_pipe *p) {
 
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
-    if (rc == DLP_OK && p->n_held == 0) dlpi_free(p);
+    if (rc == DLP_OK && p->n_lent == 0) dlpi_free(p);
     return rc;
 }
 
 /* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
-    p->held[s] = 0;
-    p->n_held--;
-    DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
+    p->lent[s] = 0;
+    p->n_lent--;
+    DLPI_STORE_RLX(&p->ctl->held, p->n_lent); /* statistics */
     if (p->closing) {
-        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
+        if (p->n_lent == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }
     dlpi_poison(p, s);
@@ -27239,7 +27239,7 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
+    if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
@@ -27295,8 +27295,8 @@ static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     p->exports.slots[s].exported = 0;
-    p->held[s] = 0;
-    return --p->n_held == 0;
+    p->lent[s] = 0;
+    return --p->n_lent == 0;
 }
 
 /* Is batch s, if it was lent, free? It is the consumer's again then. */
@@ -27359,7 +27359,7 @@ static int dlpi_exported_close(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_out; s++)
         if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
             dlpi_exported_drop(p, s);
-    last = p->n_held == 0;
+    last = p->n_lent == 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
@@ -27416,7 +27416,7 @@ static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_erro
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
+    if (dlpi_lent_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }
@@ -27429,7 +27429,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = dlpi_held_slot(p, batch);
+    uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
@@ -30839,8 +30839,8 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
-                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
-                          p->n_held == 1 ? "it" : "one");
+                          p->n_lent, p->n_lent == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_lent == 1 ? "it" : "one");
 }
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
@@ -30859,7 +30859,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    if (p->n_lent >= p->max_held) return dlpi_held_fail(p);
     p->held_err.code = 0;
     if (p->epoch_end_due) {
         p->epoch_end_due = 0;
@@ -30872,7 +30872,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = dlpi_held_slot(p, batch);
+    s = dlpi_lent_slot(p, batch);
     return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
@@ -30952,16 +30952,16 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     if (p->exports.slots == NULL && !p->closing &&
-        p->n_held > 0) /* tensors are given away on purpose */
+        p->n_lent > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
-                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
+                  p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
     if (p == NULL) return &none;
-    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_lent >= p->max_held ? &p->held_err
                                                                                  : &p->err;
 }
 
@@ -30976,7 +30976,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
+    if (batch != NULL && (slot = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);

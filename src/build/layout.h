@@ -161,7 +161,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
-        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},

@@ -63,19 +63,19 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_ctl *ctl = p->ctl;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    p->held[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
-    p->n_held++;
+    p->lent[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->n_lent++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
 }
 
 /* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
-static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
-    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
+    return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {

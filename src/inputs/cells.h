@@ -481,7 +481,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
+        dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);

@@ -168,17 +168,17 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
     uint32_t given;
 } dlpi_cell_use;
 
-typedef struct dlpi_held { /* what a dead worker had, and was not done */
+typedef struct dlpi_lost { /* what a dead worker had, and was not done */
     uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
     uint32_t missing; /* its rows that were not done; 0: there is none */
     bool ran;         /* a callback ran, and has the blame */
-} dlpi_held;
+} dlpi_lost;
 
 typedef struct dlpi_death { /* of a worker process */
     uint32_t signal;        /* that ended it, 0: it called exit */
     bool late;              /* it was killed because an item was past its deadline */
-    dlpi_held *held;        /* written by dlpi_recover; or NULL */
+    dlpi_lost *lost;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 /* The source's own part of a state: of bytes that it alone understands. */
@@ -405,7 +405,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] DLPI_OUT_*; 0: not held */
+    uint8_t *lent;                 /* [n_out] DLPI_OUT_*; 0: not lent */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -418,7 +418,7 @@ struct dlp_pipe {
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
-    uint64_t n_held;
+    uint64_t n_lent;
     uint64_t looked_ns;   /* for the processes */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;

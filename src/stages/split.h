@@ -265,7 +265,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = c->turn;
-    while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
+    while (p->lent[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
     c->turn = v + 1 == p->n_out ? 0 : v + 1;
     return v;
 }

@@ -65,15 +65,15 @@ static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
-static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
-    dlpi_held *held = why->held;
-    if (held == NULL) return;
-    held->ran |= ran;
-    if (held->ran || held->missing != 0) return;
-    held->b = t->b;
-    held->slot = t->slot;
-    held->unit = t->unit;
-    held->missing = missing;
+static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_lost *lost = why->lost;
+    if (lost == NULL) return;
+    lost->ran |= ran;
+    if (lost->ran || lost->missing != 0) return;
+    lost->b = t->b;
+    lost->slot = t->slot;
+    lost->unit = t->unit;
+    lost->missing = missing;
 }
 
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
@@ -86,7 +86,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
-    dlpi_held_note(why, ran, t, missing);
+    dlpi_lost_note(why, ran, t, missing);
     if (ran) {
         uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
@@ -109,7 +109,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
     if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
-    dlpi_held_note(why, ran, &whole, 1);
+    dlpi_lost_note(why, ran, &whole, 1);
     if (ran) {
         uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
         dlpi_slot_at(p, s)->killed_by = why->signal;

@@ -441,7 +441,7 @@ static uint64_t scheduler_knows(void) {
 static uint64_t consumer_knows(void) {
     const dlp_pipe *p = pipe_;
     uint64_t seen[7] = {note->next, note->sought, p->base,         p->seek_no,
-                        p->n_held,  p->seeks,     p->awake.put_off};
+                        p->n_lent,  p->seeks,     p->awake.put_off};
     uint64_t more = is.threaded ? 2 : scheduler_knows();
     if (is.fetchers == 0) more ^= worker_knows(&p->workers[0]);
     return model_digest(seen, sizeof seen, more);
