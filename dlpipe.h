@@ -7622,7 +7622,7 @@ typedef struct dlpi_region {
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
 typedef struct dlpi_slot_layout {
-    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
+    uint64_t index, lengths, item_lengths, offsets, fmeta, fate, valid, source;
 } dlpi_slot_layout;
 
 /* How many there are of what observers go through. Members of the pipe, of its record and of
@@ -7790,8 +7790,8 @@ typedef struct dlpi_bslot {
     uint32_t dbuf;
     uint32_t frees; /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
-    uint32_t killed_by; /* signal that ended the last worker that died over this slot */
+    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
@@ -8599,8 +8599,8 @@ static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlp
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
-static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.rec);
+static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fate);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
@@ -8623,37 +8623,37 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
         &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
-   a change or has not. All that the row's index and fate depend on is in it.
+/* The fate of a row: one word that says what became of the row so far. One store changes the word,
+   so a worker that dies has made the change or has not. The row's index follows from this word.
    state (2) | tries of the present index in all stages (7) | which replacement (7) |
    workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
    1: its failure is raised (1) |
    1: left out, to be counted by max_skips of that stage when it is delivered (1) |
    1: an item of it was replaced because it failed, not because its callback left it out (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of the epoch */ };
-#define DLPI_REC_LATE (UINT32_C(1) << 27)
-#define DLPI_REC_RAISED (UINT32_C(1) << 28)
-#define DLPI_REC_COUNTS (UINT32_C(1) << 29)
-#define DLPI_REC_FAILED (UINT32_C(1) << 30)
-static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
-static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
-static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
-static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
-static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
-static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
+#define DLPI_FATE_LATE (UINT32_C(1) << 27)
+#define DLPI_FATE_RAISED (UINT32_C(1) << 28)
+#define DLPI_FATE_COUNTS (UINT32_C(1) << 29)
+#define DLPI_FATE_FAILED (UINT32_C(1) << 30)
+static inline uint32_t dlpi_fate_state(uint32_t fate) { return fate & 3u; }
+static inline uint32_t dlpi_fate_tries(uint32_t fate) { return fate >> 2 & 127u; }
+static inline uint32_t dlpi_fate_repl(uint32_t fate) { return fate >> 9 & 127u; }
+static inline uint32_t dlpi_fate_kills(uint32_t fate) { return fate >> 16 & 127u; }
+static inline uint32_t dlpi_fate_stage(uint32_t fate) { return fate >> 23 & 15u; }
+static inline uint32_t dlpi_fate(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
 /* One more failure, after which it is tried again: of a row, a batch, or an input. */
-static inline uint32_t dlpi_rec_tried(uint32_t rec) {
-    uint32_t all = dlpi_rec_tries(rec);
-    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-           (rec & DLPI_REC_FAILED);
+static inline uint32_t dlpi_fate_tried(uint32_t fate) {
+    uint32_t all = dlpi_fate_tries(fate);
+    return dlpi_fate(dlpi_fate_state(fate), all < 127 ? all + 1 : all, dlpi_fate_repl(fate)) |
+           (fate & DLPI_FATE_FAILED);
 }
-static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
-    uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
+static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late) {
+    uint32_t kills = dlpi_fate_stage(fate) == stage ? dlpi_fate_kills(fate) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
-           stage << 23 | (late ? DLPI_REC_LATE : 0);
+    return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
+           kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */
@@ -10002,16 +10002,16 @@ static bool dlpi_skip_allowed(const dlpi_worker *w) {
 /* What the record of a row that failed and is left out says besides: whose budget it counts for,
    should it come before the end. */
 static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
-    return code != DLP_SKIP && w->p->open_end ? DLPI_REC_COUNTS | (uint32_t)w->st->work << 23 : 0;
+    return code != DLP_SKIP && w->p->open_end ? DLPI_FATE_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
-    while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
+    while (r < n && dlpi_fate_state(fate[r]) != DLPI_ROW_END) r++;
     return r;
 }
 
@@ -10028,9 +10028,9 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
-    while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
+    while (r < n && (fate[r] & DLPI_FATE_RAISED) == 0) r++;
     return r;
 }
 
@@ -10082,14 +10082,14 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 
 /* Count the failed items that come before the end that a row has found. */
 static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
     n = dlpi_rows_before_end(p, s);
     for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
+        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
         if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
     }
     return DLP_OK;
@@ -10381,7 +10381,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
     slot->dirty = 1;
 }
 
@@ -10403,9 +10403,9 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
-    slot->batch_rec = 0;
+    slot->batch_fate = 0;
     if (slot->dirty) {
-        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset(dlpi_slot_fate(p, s), 0, p->batch_rows * sizeof(uint32_t));
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;
@@ -10786,10 +10786,10 @@ static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
    by whoever has claimed them and not yet said that they are done: then they may be others'. */
 static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     if (DLPI_LIKELY(!st->lets_pass)) return false;
     for (uint32_t r = t->row; r < t->end; r++)
-        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+        if (fate[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
     return true;
 }
 
@@ -11103,8 +11103,8 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
 }
 
 /* The one store that changes a row's fate. All that follows from it comes after it. */
-static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
-    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
+static inline void dlpi_fate_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t fate) {
+    DLPI_STORE_REL(&dlpi_slot_fate(p, s)[row], fate); /* X1: a crash cuts before or after it */
 }
 
 /* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
@@ -11124,16 +11124,16 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
-    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
-    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);          /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | bits);
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[row]); /* its index goes by it */
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);            /* ordered by done */
+    dlpi_fate_set(p, t->slot, row, dlpi_fate(DLPI_ROW_LEFT, 0, repl) | bits);
     dlpi_row_clear(p, t, row);
 }
 
 /* The epoch ended before this row, or at it. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
+    dlpi_fate_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -11176,7 +11176,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
-    dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
+    dlpi_row_leave(w, t, row, DLPI_FATE_RAISED);
     return DLPI_ROW_DONE;
 }
 
@@ -11200,14 +11200,14 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
 static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
-    uint32_t failed = (rec & DLPI_REC_FAILED) | (code == DLP_SKIP ? 0 : DLPI_REC_FAILED);
+    uint32_t fate = dlpi_slot_fate(p, t->slot)[row], repl = dlpi_fate_repl(fate) + 1;
+    uint32_t failed = (fate & DLPI_FATE_FAILED) | (code == DLP_SKIP ? 0 : DLPI_FATE_FAILED);
     if (repl > DLPI_REPLACE_MAX) {
         dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
+    dlpi_fate_set(p, t->slot, row, dlpi_fate(dlpi_fate_state(fate), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: after it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
@@ -11229,9 +11229,9 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
-                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
+                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -11242,11 +11242,11 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
 /* How often the row's present item failed in this stage before. A worker that dies between the
    store of the record and that of this count has not counted its try: there is one more. */
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                               uint32_t rec) {
+                               uint32_t fate) {
     uint32_t word;
     if (w->st->w.retries == 0) return 0;
     word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
-    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+    return word >> 8 == dlpi_fate_repl(fate) ? word & 255u : 0;
 }
 
 /* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
@@ -11254,7 +11254,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
+    uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END) { /* of the epoch */
@@ -11262,13 +11262,13 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
-    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
-    tries = dlpi_row_tries(w, t, row, rec);
+    if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
+    tries = dlpi_row_tries(w, t, row, fate);
     if (dlpi_tries_left(w, tries, code)) {
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_tried(fate));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
-        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_fate_repl(fate) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
@@ -11283,21 +11283,21 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   failed. fate: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
    message. */
-static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
-    if (rec & DLPI_REC_LATE)
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+    if (fate & DLPI_FATE_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
                         dlpi_call_text(w), w->st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+    return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
 /* Of slot s. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
+    if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
-    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, fate);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11494,9 +11494,9 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     return DLPI_ROW_DONE;
 }
 
-/* Call the stage's callback on one row, once. rec: its record. */
+/* Call the stage's callback on one row, once. fate: the fate of the row. */
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t rec) {
+                                                  uint32_t fate) {
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
@@ -11504,13 +11504,13 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     bool lengths;
     index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
+    if (DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_UNLIKELY(fate != 0)) rc = dlpi_fate_verdict(w, t->slot, fate);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -11526,14 +11526,14 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
 /* The row is to be tried again, until it is done, parked, or goes back. */
 static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_rec(w->p, t->slot)[row]);
+    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
 
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_fate(w->p, t->slot)[row]);
     return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
@@ -11574,7 +11574,7 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
     uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++) {
         uint64_t at = (slot->position + r) % p->samples;
-        uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
+        uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]);
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
         index[r] = p->source->item(w, t->slot, r, slot->epoch, at, repl);
     }
@@ -11585,9 +11585,9 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
-    const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
+    const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
     bool open = p->open_end != 0;
-    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_fate_state(*fate); /* END: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
@@ -11595,7 +11595,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
-        if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        if (!open || dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -11704,9 +11704,9 @@ __attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
 static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     uint32_t any = 0;
-    for (uint32_t r = t->row; r < t->end; r++) any |= rec[r];
+    for (uint32_t r = t->row; r < t->end; r++) any |= fate[r];
     return any == 0;
 }
 
@@ -11813,7 +11813,7 @@ static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
 
 /* Does a row that is done count: did its stream not end there? */
 static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
-    return dlpi_rec_state(dlpi_slot_rec(w->p, t->slot)[t->row]) != DLPI_ROW_END;
+    return dlpi_fate_state(dlpi_slot_fate(w->p, t->slot)[t->row]) != DLPI_ROW_END;
 }
 
 /* One more try of a parked row, by a worker that has one at a time. */
@@ -11911,9 +11911,9 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
 }
 
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
-        valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
 /* What a collate may use of batch t. */
@@ -12180,10 +12180,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
+    uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -12192,10 +12192,10 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
-        uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
+        uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_rec_verdict(w, t->slot, rec);
+        rc = dlpi_fate_verdict(w, t->slot, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_batch_tries(w, t);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
@@ -12548,7 +12548,7 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
         if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
             return true;
     return false;
 }
@@ -12583,10 +12583,10 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
     dlpi_lost_note(why, ran, t, missing);
     if (ran) {
-        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        uint32_t fate = dlpi_slot_fate(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
         (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
@@ -12606,10 +12606,10 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_lost_note(why, ran, &whole, 1);
     if (ran) {
-        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        uint32_t *fate = &dlpi_slot_at(p, s)->batch_fate;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */
-        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+        DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
@@ -13585,14 +13585,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
 static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
     for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
         const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
         uint32_t empty = 0, full = 0;
         if (!p->items.at[f].f.ragged) continue;
         for (uint32_t r = 0; r < n; r++) {
             full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
         }
         if (full == 0 && empty > 0)
             dlpi_warn(p,
@@ -13893,7 +13893,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
-    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
+    w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
         dlpi_item_lengths(w, &t, a->row);
@@ -13970,10 +13970,10 @@ static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
 
 /* Is the row done without its source: left out, cancelled, no item of the dataset, or kept? Else
    its item is set up. */
-static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) {
+static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     const dlp_pipe *p = w->p;
     dlpi_unit t = dlpi_attempt_unit(a);
-    uint32_t state = dlpi_rec_state(rec);
+    uint32_t state = dlpi_fate_state(fate);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
         dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
@@ -14029,14 +14029,14 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
-    uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
-    bool exclusive = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    uint32_t fate = dlpi_slot_fate(w->p, a->slot)[a->row];
+    bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
     int rc;
     if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
-    if (dlpi_attempt_settled(w, a, rec)) return true;
+    if (dlpi_attempt_settled(w, a, fate)) return true;
     dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
+    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -15212,7 +15212,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     part->index = cell->index;
     part->data = dlpi_input_bytes(w->p, c);
     part->capacity = most;
-    part->attempt = dlpi_rec_tries(cell->rec);
+    part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
@@ -15239,7 +15239,7 @@ static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
 /* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
 static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
+        uint32_t tries = dlpi_fate_tries(cell->rec);
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
         DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
@@ -15254,7 +15254,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec_tried(cell->rec);
+        cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -15318,7 +15318,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+            cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
     }
@@ -16457,7 +16457,7 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_index(p, s)[r] = UINT64_MAX;
         if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
@@ -16517,7 +16517,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlp_pipe *p = w->p;
     const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
-    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    uint32_t k = dlpi_fate_repl(dlpi_slot_fate(p, s)[row]);
     dlp_part *part = extra;
     *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
@@ -16906,7 +16906,7 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
-                      .attempt = dlpi_rec_tries(cell->rec),
+                      .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
                       .seed = dlpi_found_of(w->p)->plan.seed,
@@ -18135,7 +18135,7 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
 /* Count the item in the worker's hands, once: see above. */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
-    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(w->p, s)[row]);
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
     uint64_t at = (uint64_t)s * w->p->batch_rows + row;
     uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
     dlpi_guard_block *b = dlpi_guard_block_of(w);
@@ -19857,7 +19857,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
-    for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
         e.position = slot->position + row;
         if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
@@ -20736,7 +20736,7 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
 /* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
-           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+           dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
 /* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
@@ -21864,7 +21864,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
-    p->slot.rec = dlpi_take_bytes(&at, cells, 1);
+    p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)

@@ -110,7 +110,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
-    p->slot.rec = dlpi_take_bytes(&at, cells, 1);
+    p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)

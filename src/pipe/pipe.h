@@ -501,8 +501,8 @@ static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlp
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
-static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.rec);
+static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fate);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
@@ -525,37 +525,37 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
         &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
-   a change or has not. All that the row's index and fate depend on is in it.
+/* The fate of a row: one word that says what became of the row so far. One store changes the word,
+   so a worker that dies has made the change or has not. The row's index follows from this word.
    state (2) | tries of the present index in all stages (7) | which replacement (7) |
    workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
    1: its failure is raised (1) |
    1: left out, to be counted by max_skips of that stage when it is delivered (1) |
    1: an item of it was replaced because it failed, not because its callback left it out (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of the epoch */ };
-#define DLPI_REC_LATE (UINT32_C(1) << 27)
-#define DLPI_REC_RAISED (UINT32_C(1) << 28)
-#define DLPI_REC_COUNTS (UINT32_C(1) << 29)
-#define DLPI_REC_FAILED (UINT32_C(1) << 30)
-static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
-static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
-static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
-static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
-static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
-static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
+#define DLPI_FATE_LATE (UINT32_C(1) << 27)
+#define DLPI_FATE_RAISED (UINT32_C(1) << 28)
+#define DLPI_FATE_COUNTS (UINT32_C(1) << 29)
+#define DLPI_FATE_FAILED (UINT32_C(1) << 30)
+static inline uint32_t dlpi_fate_state(uint32_t fate) { return fate & 3u; }
+static inline uint32_t dlpi_fate_tries(uint32_t fate) { return fate >> 2 & 127u; }
+static inline uint32_t dlpi_fate_repl(uint32_t fate) { return fate >> 9 & 127u; }
+static inline uint32_t dlpi_fate_kills(uint32_t fate) { return fate >> 16 & 127u; }
+static inline uint32_t dlpi_fate_stage(uint32_t fate) { return fate >> 23 & 15u; }
+static inline uint32_t dlpi_fate(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
 /* One more failure, after which it is tried again: of a row, a batch, or an input. */
-static inline uint32_t dlpi_rec_tried(uint32_t rec) {
-    uint32_t all = dlpi_rec_tries(rec);
-    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-           (rec & DLPI_REC_FAILED);
+static inline uint32_t dlpi_fate_tried(uint32_t fate) {
+    uint32_t all = dlpi_fate_tries(fate);
+    return dlpi_fate(dlpi_fate_state(fate), all < 127 ? all + 1 : all, dlpi_fate_repl(fate)) |
+           (fate & DLPI_FATE_FAILED);
 }
-static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
-    uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
+static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late) {
+    uint32_t kills = dlpi_fate_stage(fate) == stage ? dlpi_fate_kills(fate) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
-           stage << 23 | (late ? DLPI_REC_LATE : 0);
+    return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
+           kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */

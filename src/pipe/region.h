@@ -116,7 +116,7 @@ typedef struct dlpi_region {
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
 typedef struct dlpi_slot_layout {
-    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
+    uint64_t index, lengths, item_lengths, offsets, fmeta, fate, valid, source;
 } dlpi_slot_layout;
 
 /* How many there are of what observers go through. Members of the pipe, of its record and of
@@ -284,8 +284,8 @@ typedef struct dlpi_bslot {
     uint32_t dbuf;
     uint32_t frees; /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
-    uint32_t killed_by; /* signal that ended the last worker that died over this slot */
+    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;

@@ -147,7 +147,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
     slot->dirty = 1;
 }
 
@@ -169,9 +169,9 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
-    slot->batch_rec = 0;
+    slot->batch_fate = 0;
     if (slot->dirty) {
-        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset(dlpi_slot_fate(p, s), 0, p->batch_rows * sizeof(uint32_t));
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;

@@ -132,7 +132,7 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
 /* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
-           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+           dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
 /* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */

@@ -53,7 +53,7 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
         if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
             return true;
     return false;
 }
@@ -88,10 +88,10 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
     dlpi_lost_note(why, ran, t, missing);
     if (ran) {
-        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        uint32_t fate = dlpi_slot_fate(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
         (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
@@ -111,10 +111,10 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_lost_note(why, ran, &whole, 1);
     if (ran) {
-        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        uint32_t *fate = &dlpi_slot_at(p, s)->batch_fate;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */
-        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+        DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
