@@ -139,7 +139,7 @@
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
    random. What ends a request is time without progress, progress_timeout_ms, so that a server may
    be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
-   earlier attempt had brought already is no progress. When all workers of a client together have had
+   earlier attempt had brought already is no progress. When all workers of a client together had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
    ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or more without any wakes all that wait, in all
    workers. After 16 failures without an answer
@@ -5983,7 +5983,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 }
 
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns whether there is one that did not fail lately: worth trying at once. */
+   all have failed, the name is looked up again. Returns true if an address did not fail lately: try
+   that one at once. */
 __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
                                                          const dlpi_s3_address *a, bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -8066,7 +8067,7 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 }
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
-   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))

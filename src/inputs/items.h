@@ -133,7 +133,7 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
-                      .attempt = dlpi_rec_tries(cell->rec),
+                      .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
                       .seed = dlpi_found_of(w->p)->plan.seed,

@@ -191,7 +191,7 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 }
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
-   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))

@@ -84,8 +84,8 @@ found_in() { # SRC FILE...
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "wait/dispatch[.]h|slot/claim[.]h")
-        feature("unordered", "unordered|window_used", "dlpi_window_[a-z_]+", "",
-            "deliver/deliver[.]h|slot/window[.]h")
+        feature("unordered", "unordered|gaps_used", "dlpi_gaps_[a-z_]+", "",
+            "deliver/deliver[.]h|slot/gaps[.]h")
         feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",
             "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
             "DLPI_CELLS_(OWN|TURN)", "work/collate[.]h|cells/cells[.]h|stages/batch[.]h")
