@@ -1,6 +1,6 @@
 /* Items that are pushed into a pipe with maps, which fail, or whose processes are killed: rows go
    back to fetch, and no item comes twice, or not at all. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
