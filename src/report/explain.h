@@ -166,28 +166,6 @@ static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
     return dlpi_words_ops(g)->words.slow;
 }
 
-/* The fetch stage waits for writers, of whom none lives. False: it does not. */
-static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
-    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        dlpi_reader_words words;
-        memcpy(&words, g->own, sizeof words);
-        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
-        dlpi_text_add(
-            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
-            words.ended, words.writers);
-        if (words.last > 0)
-            dlpi_text_add(t,
-                          "Change: start producer %" PRIu64
-                          " again, with its number: it is gone, and did not say the end.\n",
-                          words.last);
-        else
-            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
-        return true;
-    }
-    return false;
-}
-
 /* True if a simulation of the pipe as it is gives about what was measured. */
 static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
     return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
@@ -236,6 +214,28 @@ static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi
         t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
         dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
         v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+}
+
+/* The fetch stage waits for writers, of whom none lives. False: it does not. */
+static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_reader_words words;
+        memcpy(&words, g->own, sizeof words);
+        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
+        dlpi_text_add(
+            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
+            words.ended, words.writers);
+        if (words.last > 0)
+            dlpi_text_add(t,
+                          "Change: start producer %" PRIu64
+                          " again, with its number: it is gone, and did not say the end.\n",
+                          words.last);
+        else
+            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
+        return true;
+    }
+    return false;
 }
 
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,

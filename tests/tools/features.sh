@@ -110,7 +110,7 @@ found_in() { # SRC FILE...
     # Does a share of a condition look at whether a role is there?
     function asks_role(s) {
         gsub(/->(keeper|sink|holder|source)->[a-z_]+[(]/, "(", s)
-        return s ~ /(->|[.])(lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
+        return s ~ /(->|[.])(lends|lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
     }
 
     # Has a line of the core a word of a feature that is not its own, or a role?
