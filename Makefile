@@ -417,10 +417,12 @@ soak:
 	done
 
 # What differs is told by its seed, with the command that runs it again.
-differential: $(B)/tests/differential $(B)/tests/inputs_random $(B)/tests/neighbours
+differential: $(B)/tests/differential $(B)/tests/inputs_random $(B)/tests/neighbours \
+              $(B)/tests/push_random
 	@$(B)/tests/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 	@$(B)/tests/inputs_random $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 	@$(B)/tests/neighbours $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
+	@$(B)/tests/push_random $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 
 # Each access of the slots' words made weaker or late, in turn; in the suite what is noticed soon.
 weaken: $(B)/tests/model_slots

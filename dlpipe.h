@@ -3845,7 +3845,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child
-   processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
+   processes, or other programs by a path) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
      dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
@@ -8165,8 +8165,8 @@ typedef struct dlpi_reader {
 /* What a reader says of those who write: in the fetch stage's record of its own. */
 typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers;       /* ends that were read, of so many */
-    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
 } dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -26834,17 +26834,20 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const int area = DLPI_AREA_OWN + p->fetch->id;
+    dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
+    words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
+    if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
+    dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
     return 0;
 }
 
@@ -30694,6 +30697,15 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* What else to change if the stage can have one worker only; NULL if it can have more. */
+static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
+    dlpi_reader_words words;
+    memcpy(&words, g->own, sizeof words);
+    if (g->kind == DLP_STAGE_FETCH && words.writers > 0)
+        return "what is pushed has one reader; push fewer and larger items";
+    return dlpi_words_ops(g)->words.slow;
+}
+
 /* True if a simulation of the pipe as it is gives about what was measured. */
 static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
     return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
@@ -30770,7 +30782,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                                 const dlpi_verdict *v) {
     const int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
-    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL;
     int32_t workers[DLPI_INLINE_STEPS];
     dlp_predict gives[DLPI_INLINE_STEPS];
     const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
@@ -30834,8 +30846,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (dlpi_words_ops(g)->words.slow != NULL) {
-        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_words_ops(g)->words.slow);
+    if (dlpi_stage_slow(g) != NULL) {
+        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_stage_slow(g));
     } else if (w < g->workers_max) {
         dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
                       g->workers_max);
