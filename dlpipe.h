@@ -25,7 +25,8 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
+      the slow one.
    The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
    wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
@@ -3544,8 +3545,8 @@ DLPDEF int dlp_files_close(dlp_files *files);
 
    A shard without a header of llm.c may be anything. A shard that begins with the magic of another
    format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
-   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
-   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   tokens are looked at as well. If every other word there is below 16, the ids have more bytes than
+   `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
    is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
    refusal and warnings off. */
 
@@ -4494,6 +4495,67 @@ static int dlpi_cpu_count(void) {
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
+}
+
+/* ---- what a thread has of the cores ---- */
+
+#define DLPI_CPU_PROBE_NS UINT64_C(5000000)
+
+/* A thread's use of the cores, as it was noted last. A thread that does other work too is probed
+   every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
+   like it. */
+typedef struct dlpi_cpu {
+    uint64_t noted_ns, used_ns, waited_ns;
+    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
+    double used_share, waited_share; /* of the time of the last probe */
+} dlpi_cpu;
+
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a probe. False: it is too early. */
+static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
+    if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
+    cpu->noted_ns = now;
+    cpu->sleeps = dlpi_cpu_sleeps() + 1;
+    dlpi_cpu_read(cpu, true);
+    return true;
+}
+
+/* If a probe is under way, forget it, and let the next one begin at once. */
+static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
+    if (cpu->sleeps != 0) cpu->noted_ns = 0;
+    cpu->sleeps = 0;
+}
+
+/* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
+   core, or waited for one, all the time; many kernels tell no more. */
+static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    if (cpu->sleeps == 0) return;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() + 1 == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sleeps = 0;
 }
 
 /* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
@@ -8307,9 +8369,8 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
-    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
-    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8327,13 +8388,6 @@ struct dlp_call {
     uint32_t used_random; /* 1: the callback called dlp_item_random */
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
-
-typedef struct dlpi_cpu { /* of a thread, as it was noted last */
-    uint64_t noted_ns, used_ns, waited_ns;
-    double used_share, waited_share; /* of an inline worker's time, in its last sample */
-    uint64_t sleeps;                 /* at the sample's begin */
-    bool sampling;
-} dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
@@ -8560,6 +8614,14 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
+typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
+    uint64_t n;                /* V1: complete ones */
+    char text[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that were read */
+    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
+    bool first_seen;     /* the first batch was looked at */
+} dlpi_warnings;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -8572,10 +8634,8 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
-    uint64_t n_warnings; /* V1: of complete warnings */
-    char warnings[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -9498,9 +9558,9 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) {
-        memcpy(p->warnings[p->n_warnings], text, sizeof text);
-        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    if (p->warnings.n < 8) {
+        memcpy(p->warnings.text[p->warnings.n], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->warnings.n, p->warnings.n + 1); /* V1 -> V1: to explain */
     }
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
@@ -11330,19 +11390,8 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
-/* Read how long the calling thread has used a core, and how long it was ready to run while others
-   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
-   as it is. */
-static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
-    struct timespec t;
-    uint64_t sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
-}
-
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one; the second not at each short sleep. */
+   and how long it waited for one. The second is not asked at each short sleep. */
 static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     const dlpi_cpu last = *cpu;
     const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
@@ -11352,50 +11401,18 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
 }
 
-/* ---- the cores that inline workers use ----
-   The thread of an inline worker is the consumer's, which does other things too. So a sample is
-   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
-   between two samples is taken to use the cores as the last sample did. A thread that never slept
-   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
-#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
-
-/* How often the calling thread has slept. */
-static uint64_t dlpi_cpu_sleeps(void) {
-    struct rusage use;
-    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
-}
-
-/* Begin a sample if one is due. What it costs is no work. */
-static void dlpi_cpu_sample_begin(dlpi_worker *w) {
-    dlpi_cpu *cpu = &w->cpu;
-    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
-    cpu->noted_ns = w->last_ns;
-    cpu->sampling = true;
-    cpu->sleeps = dlpi_cpu_sleeps();
-    dlpi_cpu_read(cpu, true);
+/* Begin a probe of an inline worker if one is due. What it costs is no work. */
+static void dlpi_clock_probe(dlpi_worker *w) {
+    if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
     w->last_ns = dlpi_now_ns();
 }
 
-/* The sample is over: a stretch of ns, more than 0. */
-static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
-    const dlpi_cpu last = *cpu;
-    uint64_t used, waited;
-    dlpi_cpu_read(cpu, true);
-    used = cpu->used_ns - last.used_ns;
-    if (used > ns) used = ns;
-    waited = cpu->waited_ns - last.waited_ns;
-    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
-    cpu->used_share = (double)used / (double)ns;
-    cpu->waited_share = (double)waited / (double)ns;
-    cpu->sampling = false;
-}
-
-/* An inline worker has worked for ns, more than 0. */
-static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
-    double all = (double)ns * w->p->pace.call_clock_every;
-    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
-    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
-    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+/* Add what an inline worker has used of the cores in a stretch of ns, which stands for `all` ns. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
+    if (w->started || ns == 0) return;
+    dlpi_cpu_probe_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -11403,8 +11420,8 @@ static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
-    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
-    dlpi_cpu_sample_begin(w);
+    dlpi_cpu_probe_drop(&w->cpu); /* of a call that is over */
+    dlpi_clock_probe(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
@@ -11431,7 +11448,7 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each;
+    uint64_t now, ns, each, all;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -11444,15 +11461,16 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
-    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
+    all = w->started ? ns : ns * w->p->pace.call_clock_every;
+    dlpi_bump(&block->busy_ns, all);
+    dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
-    dlpi_cpu_sample_begin(w);
+    dlpi_clock_probe(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -13964,25 +13982,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
-
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -14011,10 +14010,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
-            dlpi_warn_empty(p, *s);
-        }
         return DLP_OK;
     }
 }
@@ -14032,38 +14029,14 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
-/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
-   has rows that are not valid. */
-__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
-    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
-    if (from < p->skips_seen) from = p->skips_seen;
-    p->skips_seen = n;
-    for (; from != n; from++) {
-        dlp_skip k;
-        dlpi_stage *st;
-        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
-        st = &p->stages[k.stage];
-        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
-        st->skip_told = true;
-        dlpi_warn(p,
-                  "stage \"%s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
-                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
-    }
-}
-
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lends) {
-        rc = dlpi_next_lender(p, out, timeout_ms);
-    } else {
-        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        rc = p->source->agreed(p, rc, b, s);
-        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    }
-    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
+    if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    rc = p->source->agreed(p, rc, b, s);
+    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
 
@@ -31908,6 +31881,58 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
+/* ---- what the consumer is warned of with a batch ---- */
+
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->warnings.skips_seen) from = p->warnings.skips_seen;
+    p->warnings.skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        const dlpi_stage *st;
+        uint32_t bit;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        bit = UINT32_C(1) << k.stage;
+        if ((p->warnings.told_of & bit) != 0 || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        p->warnings.told_of |= bit;
+        dlpi_warn(p,
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
+    }
+}
+
+/* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
+static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
+    if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
+        p->warnings.first_seen = true;
+        if (p->lender_stage == NULL) dlpi_warn_empty(p, dlpi_held_slot(p, batch));
+    }
+    if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
+}
+
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -32008,7 +32033,9 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return dlpi_next(p, out, timeout_ms);
+    rc = dlpi_next(p, out, timeout_ms);
+    if (rc == DLP_OK) dlpi_warn_batch(p, *out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
@@ -32109,7 +32136,7 @@ DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
@@ -33188,8 +33215,8 @@ DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_seen s;
     int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
-    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
-    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
     if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
