@@ -139,12 +139,12 @@
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
    random. What ends a request is time without progress, progress_timeout_ms, so that a server may
    be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
-   earlier attempt had brought already is no progress. When all workers of a client together have had
-   retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or more without any wakes all that wait, in all
-   workers. After 16 failures without an answer
-   the log is told no longer of each, but every 5 seconds how long there has been none; then, that
-   it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
+   earlier attempt had brought already is no progress. When all workers of a client together have
+   had retry_tokens more retries than successes, most requests fail: each retry then waits as the
+   last ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second
+   or more without any wakes all that wait, in all workers. After 16 failures without an answer the
+   log is told no longer of each, but every 5 seconds how long there has been none; then, that it is
+   over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
    A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
    of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
@@ -734,10 +734,10 @@ DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
    DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells; but no
-   common prefixes, and none of the empty objects with '/' at the end that stand for directories.
-   Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
-   the thread of io - waits for the pages. */
+/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells;
+   but no common prefixes, and none of the empty objects with '/' at the end that stand for
+   directories. Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is
+   as it was - the thread of io - waits for the pages. */
 DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                                 dlp_s3_error *err);
 
@@ -758,7 +758,8 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
    DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns
+   DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
 /* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
@@ -5979,7 +5980,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 }
 
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns whether there is one that did not fail lately: worth trying at once. */
+   all have failed, the name is looked up again. Returns whether there is one that did not fail
+   lately: worth trying at once. */
 __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
                                                          const dlpi_s3_address *a, bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -6044,8 +6046,8 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
 
    Away. From a failure on until any request of the client's has its answer the server counts as
    away, since the request that failed was begun, or the last answer came. The first answer after a
-   second or more without one wakes all requests of the client that wait to be tried again, but those
-   that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
+   second without one wakes all requests of the client that wait to be tried again. They go out
+   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -6058,26 +6060,26 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
-   Slow bodies. A body that is far slower than those of its size class goes on over another
-   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
-   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
-   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
-   second. Where the object has no strong ETag, the bytes that came are asked for again, which
-   counts against it. Where all bodies become slow, so does what is usual.
+   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
+   connection, since a path or a server may be bad. The client records the time that bodies need for
+   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
+   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
+   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
+   has no strong ETag, the bytes that came are asked for again. That counts against the move.
 
-   Throttling. One 503 among many good answers delays its own request only. What counts is the share
-   of answers that say so, lately (a mean that weighs the last one by 1/64). More than a quarter: the
-   requests in flight are cut to 7/10, at most once per 4 * backoff (a period), down to an eighth;
-   and until a period after the last of those they do not rise, and there are no hedges. While there
-   are fewer than there may be, a sixth is too much already.
-   A server that lets only so many a second pass refuses a smaller share after a cut: 1 - (1 - s) / r
-   of what was s, where there are r times as many answers as before. Is the share nearer to s, 128
-   answers after a cut that has made them fewer, and less than half, the server refuses at random.
-   Then the cut is undone, and that share is no sign of throttling for 16 periods.
-   When that is over they rise as TCP's window does (RFC 5681): with each good answer by
-   one, which doubles them in the time of an answer, until they are half of what they were; from
-   there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
-   without answers counts for 5 periods at most. */
+   Throttling. One 503 among many good answers delays its own request only. The client keeps the
+   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
+   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
+   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
+   Until a period after the last such answer the limit does not rise, and there are no hedges. A
+   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
+   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
+   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
+   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
+   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
+   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
+   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
+   periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
        DLPI_S3_N_REQUESTS,
@@ -8026,8 +8028,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is no
-   object. A server of objects tells an ETag, or an id of the request. */
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is
+   no object. A server of objects tells an ETag, or an id of the request. */
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
@@ -8037,9 +8039,8 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* What tells versions of an object apart where its ETag does not, or must not differ between the
-   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
-   first answer's are kept. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
+   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -8062,7 +8063,7 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 }
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
-   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
@@ -9962,8 +9963,9 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
-   prefix some of its keys do. Returns NULL, or what is wrong. */
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
+   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
+   what is wrong. */
 static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
     dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};

@@ -155,8 +155,8 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is no
-   object. A server of objects tells an ETag, or an id of the request. */
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is
+   no object. A server of objects tells an ETag, or an id of the request. */
 static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
     dlpi_s3_op_message(op, 0,
@@ -166,9 +166,8 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* What tells versions of an object apart where its ETag does not, or must not differ between the
-   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
-   first answer's are kept. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
+   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -191,7 +190,7 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 }
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
-   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))

@@ -198,8 +198,9 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
-   prefix some of its keys do. Returns NULL, or what is wrong. */
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
+   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
+   what is wrong. */
 static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
     dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
