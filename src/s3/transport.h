@@ -86,8 +86,16 @@ static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
    that is not trusted, which no repetition mends. */
 static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
+    c->why[sizeof c->why - 1] = '\0';
     if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
     return DLP_S3_BROKEN;
+}
+
+/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
+   is no such code. */
+__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+    if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
+    return dlpi_s3_conn_fail_tls(c);
 }
 
 /* Whether it was made by this process: a child leaves its parent's connections alone. */
@@ -164,10 +172,8 @@ static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
 static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->read(c->session, to, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->read(c->session, to, n, c->why, sizeof c->why), n);
     }
     do got = recv(c->fd, to, n, 0);
     while (got < 0 && errno == EINTR);
@@ -180,10 +186,8 @@ static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
 static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->write(c->session, from, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->write(c->session, from, n, c->why, sizeof c->why), n);
     }
     do put = send(c->fd, from, n, MSG_NOSIGNAL);
     while (put < 0 && errno == EINTR);
