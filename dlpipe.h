@@ -79,8 +79,9 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
-   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
+   >>impl-part-order
    >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
    >>impl-debug >>impl-open-end >>impl-window >>impl-feed >>impl-claim >>impl-run >>impl-collate
@@ -89,7 +90,8 @@
    >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats
    >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
@@ -259,7 +261,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, next, close
+     log                          start, next, close; of a push's writers: its fetch worker
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -1339,6 +1341,8 @@ typedef struct dlp_dataset {
                                  one's own dlp_pipe_add_expand stands before fetch */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
+    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
+                            The wire of a source sets it. NULL: none */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -2983,7 +2987,7 @@ typedef struct dlp_worker_stats {
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known */
+                                   known. Inline: in callbacks, by a sample every 5 ms */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
@@ -3227,8 +3231,9 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
    their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
    cores; where others had some of those, as many as were left for the pipe. What costs of its own
    come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. Of stages that ran inline CPU
-   time is not measured: they are taken to compute all the time. */
+   items would take alone, where the cores were full when measured. The CPU time of an inline stage
+   is known by samples. If the consumer often waited for a core there, others have the cores, and no
+   worker is foretold to help. */
 
 typedef struct dlp_predict_desc {
     int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
@@ -3533,7 +3538,14 @@ DLPDEF int dlp_files_close(dlp_files *files);
    as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
    was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
    ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
-   mapping does. `reads` turns both into errors, for a system call a window. */
+   mapping does. `reads` turns both into errors, for a system call a window.
+
+   A shard without a header of llm.c may be anything. A shard that begins with the magic of another
+   format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
+   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
+   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
+   refusal and warnings off. */
 
 enum {
     DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
@@ -3565,6 +3577,7 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256, or with
                                  dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
                                  in any order */
+    int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -3583,6 +3596,7 @@ typedef struct dlp_tokens_info {
                     do: what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
+    const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
 } dlp_tokens_info;
 
 typedef struct dlp_tokens dlp_tokens;
@@ -3591,9 +3605,9 @@ typedef struct dlp_tokens dlp_tokens;
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
    DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
-   version, a number of tokens that is not the file's, half a token); DLP_ERR_UNSUPPORTED (a
-   big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk; allocates some 150 bytes a
-   shard; mappings are not in the pipe's plan.
+   version, another format's magic, a number of tokens that is not the file's, half a token);
+   DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
+   allocates some 150 bytes a shard; mappings are not in the pipe's plan.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
 DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
 
@@ -3601,8 +3615,8 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), writes_all_bytes, fetch and user of the dataset; worker_init, worker_exit
-   and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */
@@ -3832,7 +3846,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
-     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
                                   .loader = {.batch_size = 64, .num_workers = 1}};
      if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
      producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
@@ -3843,9 +3857,16 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
-   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push after the end get DLP_STOPPED.
+   stream ends for the pipe when `writers` producers have said so, or after dlp_push_stop, with what
+   had been pushed. A successor says the end for the one that died before it did. The last batch may
+   be short. Producers that push after the end get DLP_STOPPED. So do producers that wait for room
+   when the pipe has an error or is closed, or when its program is gone.
+
+   The kernel says who lives, not a number: a producer holds a lock on its place, and knows the
+   reader by a pidfd. So producers may run in other containers, the place of a killed producer is
+   free at once, and of two that live only one has a number. Where producers have come, and none of
+   a stream that has not ended lives, the pipe's log and explain say so at once; after lost_ms next
+   fails. A child that a producer forks has its place, too, until it ends or calls exec.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3867,12 +3888,17 @@ typedef struct dlp_push_desc {
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
-    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    uint32_t writers;        /* required: streams that end before the pipe's does, which is how many
+                                producers say the end. 1 where only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_* */
     uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
-    const char *path;        /* NULL: for threads and children of this process. Else a file that is
-                                made, mode 0600, and removed by close, in /dev/shm say: others open
-                                it by this path. It must not be there */
+    uint32_t lost_ms; /* next fails when no writer has lived for so long, of streams that have
+                                not ended; 0: 60000. Before the first producer came it may wait for
+                                ever */
+    const char *path; /* NULL: for threads and children of this process. Else 1..107 bytes: a
+                                socket is made there, mode 0600, and removed by close. Others open
+                                the push by this path. A socket that a killed program left there is
+                                taken over; anything else must not be there */
 } dlp_push_desc;
 
 typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
@@ -3880,11 +3906,13 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+   (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
+   */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
-   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   or 1, threads, no fetcher, epochs 1: else start, or the loader's open, fails with words). With 0
    workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
    where cores are few. */
 DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
@@ -3893,7 +3921,7 @@ DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc
    DLP_STOPPED. Any thread, or a signal handler; does not wait. */
 DLPDEF void dlp_push_stop(dlp_push *push);
 
-/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+/* Free the lanes, remove the path. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
    it. Producers of this process are closed before. */
 DLPDEF int dlp_push_close(dlp_push *push);
 
@@ -3902,7 +3930,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
+    uint32_t attached, ended; /* producers that live and have a lane; ends that were read */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
@@ -3915,20 +3943,24 @@ typedef struct dlp_pusher_desc {
                                 pipe's: names, types, shapes */
     uint32_t n_fields;
     uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
-                        be gone (killed, or closed without having said the end) */
+                        be gone (killed, or closed without having said the end), as a producer lives
+                        until it is closed */
 } dlp_pusher_desc;
 
 /* Become a producer.
-   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
-   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
-   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
+   out: to be closed, by the process that opened it; used by one thread at a time - returns DLP_OK;
+   DLP_ERR_ARG (also: other fields); DLP_ERR_BUSY (all places are taken, or the producer `number`
+   lives); DLP_ERR_SYSTEM (the path: errnum ECONNREFUSED if the pipe's program is gone, ETIMEDOUT if
+   it has not answered for 5 s; or /proc is not mounted); DLP_ERR_CORRUPT (there is no push, or a
+   damaged one); DLP_ERR_UNSUPPORTED (a push of another version); DLP_ERR_STATE (`number` has said
+   the end of its stream: a successor has nothing left to do); DLP_STOPPED - any thread, any process
+   - keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
@@ -4289,6 +4321,45 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 }
 
 #endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-places     PLACES: WHO LIVES
+   A place is a byte of a file that processes share, whether or not the file is so long. The process
+   that has the place holds a lock on this byte, by an open file description of its own. The kernel
+   frees the lock when the last process that has the description is gone. So no process number says
+   who lives, and processes of other pid namespaces may take places, too. A child that was forked by
+   the holder, and has not called exec, has the description as well. */
+
+static struct flock dlpi_place(uint32_t i, short type) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
+}
+
+/* Take place i. False: another description has it. */
+static bool dlpi_place_take(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_WRLCK);
+    return fcntl(fd, F_OFD_SETLK, &f) == 0;
+}
+
+/* True if another description has place i, or if the kernel does not say. */
+static bool dlpi_place_taken(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_WRLCK);
+    return fcntl(fd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
+}
+
+/* Give place i back, also for children that have the description. */
+static void dlpi_place_free(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_UNLCK);
+    (void)fcntl(fd, F_OFD_SETLK, &f);
+}
+
+/* True if the process of a pidfd is gone. fd: -1 means not known, so false. */
+static bool dlpi_process_gone(int fd) {
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    return poll(&look, 1, 0) == 1 && (look.revents & POLLIN) != 0;
+}
+
+/* A pidfd of the process (Linux 5.3). -1: errno. */
+static int dlpi_pidfd_open(pid_t pid) { return dlpi_fd_above((int)syscall(434, pid, 0u)); }
 
 /* ---- what cgroups and /proc say ---- */
 
@@ -5787,6 +5858,26 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
     return p;
 }
 
+/* --- Orders: a row for each ------------------------------------------------------------------- */
+
+typedef struct dlpi_order dlpi_order;
+
+typedef struct dlpi_order_ops {
+    const char *name; /* of the constant, for errors */
+    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
+    bool drawn; /* positions after an epoch's end are draws, too */
+    bool weights;   /* needs sampler.weights, and has a table made of them */
+    bool function;  /* needs sampler.function */
+    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    void (*block)(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                  uint64_t *out);
+} dlpi_order_ops;
+
+/* The row of an order that was checked, or is in range. */
+static const dlpi_order_ops *dlpi_order_of(int32_t order);
+
 /* --- Weights ---------------------------------------------------------------------------------
 
    Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
@@ -5849,14 +5940,14 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 }
 
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
-    if (d->order != DLP_ORDER_WEIGHTED) return 0;
+    if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     dlpi_alias *t = (dlpi_alias *)table;
-    if (d->order != DLP_ORDER_WEIGHTED) return;
+    if (!dlpi_order_of(d->order)->weights) return;
     for (uint64_t i = 0; i < n; i++) total += d->weights[i];
     t[0].own = total;
     t[0].alias = n;
@@ -5892,15 +5983,15 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
 static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const uint64_t most = (uint64_t)1 << 63;
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
-    if (d->order != DLP_ORDER_WEIGHTED) {
+    const dlpi_order_ops *ops = dlpi_order_of(d->order);
+    if (!ops->weights) {
         if (!d->weights) return DLP_OK;
         return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
-                                (int)d->order);
+                                "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+                                ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return DLPI_ORDER_FAULT(err, "sampler.weights",
@@ -5916,9 +6007,8 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
 
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
-    bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
-    bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
@@ -5926,6 +6016,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
         return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
                                 (int)d->order);
+    ops = dlpi_order_of(d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -5934,18 +6025,18 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
-                                (int)d->order);
-    if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
+                                ops->name);
+    if (ops->function != (d->function != NULL))
         return DLPI_ORDER_FAULT(err, "sampler.function",
-                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
-                                d->function ? "set" : "NULL", (int)d->order);
-    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+                                "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", ops->name);
+    if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
-                                (int)d->order);
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                ops->name);
     return DLP_OK;
 }
 
@@ -5967,8 +6058,8 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 /* --- Positions to dataset indices ------------------------------------------------------------- */
 
 /* One worker's view of the order; it is process-local and holds pointers. */
-typedef struct dlpi_order {
-    int32_t kind;  /* DLP_ORDER_* */
+struct dlpi_order {
+    const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
     uint64_t domain;  /* items of the subset, or all */
@@ -5982,13 +6073,13 @@ typedef struct dlpi_order {
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
-} dlpi_order;
+};
 
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
-    o->kind = d->order;
+    o->ops = dlpi_order_of(d->order);
     o->n_items = n_items;
     o->domain = dlpi_order_domain(d, n_items);
     o->samples = dlpi_order_samples(d, n_items);
@@ -5998,18 +6089,17 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->user = d->function_user;
     o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
-    if (d->order == DLP_ORDER_WEIGHTED) {
+    if (o->ops->weights) {
         o->alias = t + 1;
         o->units = dlpi_range_of(t[0].own);
     }
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
-    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
-    if (o->kind == DLP_ORDER_SHUFFLED)
+    if (o->ops->domain == DLPI_DOMAIN_PERMUTATION)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
@@ -6027,26 +6117,70 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
+static void dlpi_block_sequential(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                  uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(o);
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = first + i;
+}
+static void dlpi_block_shuffled(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    dlp_permutation_block(&o->permutation, first, count, out);
+}
+static void dlpi_block_replacement(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                   uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
+}
+static void dlpi_block_weighted(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
+}
+static void dlpi_block_function(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+}
+
+static const dlpi_order_ops *dlpi_order_of(int32_t order) {
+    static const dlpi_order_ops rows[] = {
+        [DLP_ORDER_SEQUENTIAL] = {.name = "DLP_ORDER_SEQUENTIAL",
+                                  .once = true,
+                                  .block = dlpi_block_sequential},
+        [DLP_ORDER_SHUFFLED] = {.name = "DLP_ORDER_SHUFFLED",
+                                .once = true,
+                                .domain = DLPI_DOMAIN_PERMUTATION,
+                                .block = dlpi_block_shuffled},
+        [DLP_ORDER_REPLACEMENT] = {.name = "DLP_ORDER_REPLACEMENT",
+                                   .drawn = true,
+                                   .domain = DLPI_DOMAIN_DRAW,
+                                   .block = dlpi_block_replacement},
+        [DLP_ORDER_WEIGHTED] = {.name = "DLP_ORDER_WEIGHTED",
+                                .drawn = true,
+                                .weights = true,
+                                .domain = DLPI_DOMAIN_WEIGHTED,
+                                .block = dlpi_block_weighted},
+        [DLP_ORDER_FUNCTION] = {.name = "DLP_ORDER_FUNCTION",
+                                .function = true,
+                                .block = dlpi_block_function},
+        [DLP_ORDER_BATCHES] = {.name = "DLP_ORDER_BATCHES",
+                               .elsewhere = true,
+                               .block = dlpi_block_sequential},
+        [DLP_ORDER_PARTS] = {.name = "DLP_ORDER_PARTS",
+                             .elsewhere = true,
+                             .block = dlpi_block_sequential},
+    };
+    return &rows[order];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
    that is out of range comes out as n_items or more: the caller checks. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
-    switch (o->kind) {
-    case DLP_ORDER_SHUFFLED: dlp_permutation_block(&o->permutation, first, count, out); break;
-    case DLP_ORDER_REPLACEMENT:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
-        break;
-    case DLP_ORDER_WEIGHTED:
-        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
-        break;
-    case DLP_ORDER_FUNCTION:
-        for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
-        break;
-    default:
-        for (uint32_t i = 0; i < count; i++) out[i] = first + i;
-    }
+    o->ops->block(o, epoch, first, count, out);
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
@@ -6061,9 +6195,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t index = 0, behind = (uint64_t)1 << 63;
     uint64_t random = dlpi_absorb(
         dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
-    bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
-    uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
         return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
@@ -6694,7 +6827,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (o->ops->domain != DLPI_DOMAIN_PERMUTATION) return last;
     if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
     return dlp_permutation_find(&o->permutation, last);
 }
@@ -7869,22 +8002,22 @@ typedef struct dlpi_seen dlpi_seen;
 typedef struct dlpi_source_ops {
     /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
-    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot */
     size_t row_bytes;                          /* of what `row` writes for one row */
     /* whoever schedules batches */
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? NULL: always */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
-    void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
+    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
                                    may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then; NULL: nothing else may */
+       Returns what does then */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
     void (*row)(
@@ -7894,10 +8027,11 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
+    const char *params; /* what s->params is a hash of, for errors */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
-                                                            NULL: the position says all */
+                                                            of DLPI_NO_SLOT p->after.source; NULL:
+                                                            the position says all */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -7947,7 +8081,10 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     struct {
         const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes */
+    const char *params; /* of states: what config changes; NULL: nothing */
+    bool in_cells;      /* a callback writes a whole cell, of which there are no rows yet */
+    uint32_t (*outs)(const dlp_pipe *p); /* numbers v */
+    void (*live)(dlp_pipe *p);           /* the region is there: what is in all batches alike */
     int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
@@ -7972,7 +8109,7 @@ typedef struct dlpi_stay_ops {
 
 typedef struct dlpi_sink_ops {              /* by the consumer */
     const char *words;                      /* of the plan, for its buffers */
-    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each */
+    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
@@ -8016,7 +8153,16 @@ typedef struct dlpi_reader {
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
                         rows of t, that nobody has had; how many. From there on the callback has
                         them */
+    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error: nothing more is read
+                                                      by it. Any of its threads */
 } dlpi_reader;
+
+/* What a reader says of those who write: in the fetch stage's record of its own. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers;       /* ends that were read, of so many */
+    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
@@ -8179,6 +8325,9 @@ struct dlp_call {
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
+    double used_share, waited_share; /* of an inline worker's time, in its last sample */
+    uint64_t sleeps;                 /* at the sample's begin */
+    bool sampling;
 } dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
@@ -8426,18 +8575,20 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
+       are; NULL: none */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
-    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is deliver/whole.h */
+    const dlpi_lender_ops *lender;
+    bool lends; /* false: whole batches go out and come back without a call of the table */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* what the rows of batches are, and */
     dlpi_stage *source_stage;         /* whose table that is */
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
@@ -8662,6 +8813,182 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
     size_t each = 1 + (size_t)p->fetch->in_flight;
     if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-roles      ROLES THAT ARE ALWAYS THERE
+   A pipe has a table of each role from its opening on, so no code asks whether a role is there.
+   Here are the tables of pipes without a stage for it, and what a source says that has nothing to
+   say. Whole batches, the lender's default, are in deliver/whole.h. */
+
+/* ---- source ---- */
+
+static uint64_t dlpi_source_no_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(rows);
+    return true;
+}
+static bool dlpi_source_quiet(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static void dlpi_source_ahead(dlp_pipe *p) { DLPI_UNUSED(p); }
+static int dlpi_source_step(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(b);
+    DLPI_UNUSED(s);
+    return rc;
+}
+static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+}
+static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, uint32_t s,
+                                                             int after) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(after);
+    return NULL;
+}
+
+#define DLPI_SOURCE_PARAMS "params (subset, weights, samples, function_id, datasets mixed)"
+
+/* Its items are at hand: nothing is loaded ahead of a batch. */
+#define DLPI_SOURCE_AT_HAND \
+    .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
+    .agreed = dlpi_source_agreed
+
+/* True if a batch's number says all of its place. */
+static inline bool dlpi_source_by_number(const dlp_pipe *p) {
+    return p->source->state == dlpi_source_stateless;
+}
+#define DLPI_SOURCE_BY_NUMBER \
+    .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+
+static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
+
+/* ---- keeper ---- */
+
+static void dlpi_keeper_ahead(const dlp_pipe *p, const struct dlpi_unit *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(t);
+}
+static bool dlpi_keeper_get(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+    DLPI_UNUSED(row);
+    return false;
+}
+static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(row);
+    DLPI_UNUSED(used_random);
+}
+static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+
+static const dlpi_keeper_ops dlpi_no_keeper = {
+    .ahead = dlpi_keeper_ahead,
+    .get = dlpi_keeper_get,
+    .put = dlpi_keeper_put,
+    .recover = dlpi_no_recover,
+};
+
+/* ---- holder: called for stages that are something to it, of which there are none ---- */
+
+static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
+
+/* ---- sink: results stay in their slots ---- */
+
+static uint64_t dlpi_slot_buffers(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                           dlp_tensor *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(field);
+    DLPI_UNUSED(at);
+    DLPI_UNUSED(t);
+}
+static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+
+static const dlpi_sink_ops dlpi_slot_sink = {
+    .buffers = dlpi_slot_buffers,
+    .data = dlpi_slot_data,
+    .freed = dlpi_slot_freed,
+};
+
+/* ---- sharing: the consumer is alone ---- */
+
+static bool dlpi_unshared_keep(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_over(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_schedules(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    return true;
+}
+
+static const dlpi_sharing_ops dlpi_unshared = {
+    .keep = dlpi_unshared_keep,
+    .over = dlpi_unshared_over,
+    .may_schedule = dlpi_unshared_schedules,
+    .slot_free = dlpi_unshared_free,
+};
+
+static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlpi_unshared; }
+
+/* ---- a pipe's ---- */
+
+/* Give a new pipe the tables of no stage. */
+static void dlpi_roles_begin(dlp_pipe *p) {
+    p->source = &dlpi_no_source;
+    p->keeper = &dlpi_no_keeper;
+    p->kept_by = -1;
+    p->holder = &dlpi_no_holder;
+    p->sink = &dlpi_slot_sink;
+    p->sharing = &dlpi_unshared;
+}
+
+/* Take the roles of a stage of the chain. */
+static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage_ops *ops = st->ops;
+    if (ops->sink != NULL) p->sink = ops->sink, p->sink_stage = st;
+    if (ops->keeper != NULL) p->keeper = ops->keeper, p->keeper_stage = st;
+    if (ops->lender != NULL) p->lender = ops->lender, p->lender_stage = st, p->lends = true;
+    if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
+    if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
+}
+
+/* A stage that wants to know the number of items in advance; NULL: none does. */
+static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
+    return p->keeper_stage ? p->keeper_stage : p->lender_stage;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9031,9 +9358,18 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
+/* True if the dataset has the callback of its reader, and so the reader's user. */
+static bool dlpi_reader_wired(const dlp_dataset *d) {
+    return d->reader != NULL && d->fetch == d->reader->fetch;
+}
+
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
-    if (p->err.code == 0) p->err = *e;
+    const dlpi_stage *st = p->fetch;
+    if (p->err.code != 0) return p->err.code;
+    p->err = *e;
+    if (st != NULL && dlpi_reader_wired(&st->dataset))
+        st->dataset.reader->failed(st->dataset.user, p);
     return p->err.code;
 }
 
@@ -9804,7 +10140,7 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender_stage == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && !p->lender->in_cells; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -9852,7 +10188,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender_stage) return;
+    if (!DLPI_DEBUG || w->p->lender->in_cells) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -9870,7 +10206,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender_stage) {
+    if (p->lender->in_cells) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -9907,14 +10243,14 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
-    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
     slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender_stage ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, p->lender->in_cells ? t->bytes : p->batches.at[f].capacity);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
@@ -10112,6 +10448,7 @@ static int dlpi_open_end_order(dlp_pipe *p) {
 
 /* Called by the check of the stage whose dataset it is. */
 static int dlpi_open_end_check(dlp_pipe *p) {
+    const dlpi_stage *other;
     int rc;
     if (!p->open_end) return DLP_OK;
     if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
@@ -10121,12 +10458,11 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with a stream, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->sharing == NULL) return DLP_OK;
+    if ((other = dlpi_roles_count(p)) != NULL)
+        return dlpi_bad_graph(p, other->name,
+                              "this stage wants to know the number of items, and a stream has "
+                              "none");
+    if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
@@ -10253,20 +10589,14 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
-/* A source without callbacks beside those of batches. */
-static bool dlpi_quiet_always(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
-
 /* Scheduler: ask for the epoch, if it stands before one. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    if (!p->source->quiet(p)) return; /* a load that ends wakes the scheduler */
-    dlpi_credit_publish(&f->epoch_asked, generation);     /* I2 -> I2, B1 */
+    if (!p->source->quiet(p)) return;                 /* a load that ends wakes the scheduler */
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
@@ -10431,7 +10761,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
+        if (p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -10461,7 +10791,7 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
-    return p->source->step ? p->source->step(p) : DLP_OK;
+    return p->source->step(p);
 }
 
 /* Go on where each batch has as many rows. */
@@ -10492,7 +10822,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
-        if (p->source->ready && !p->source->ready(p, rows)) return 0;
+        if (!p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_schedule_slot(p, s, rows);
         f->published++;
@@ -10553,8 +10883,8 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
-    if (p->source->ahead) p->source->ahead(p);
+    if (!p->sharing->may_schedule(p)) return 0;
+    p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
     while (!f->ended) {
@@ -10568,7 +10898,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
                             f->published); /* T1 -> T1: all slots above are published */
         dlpi_schedule_wake(p, f->published - before);
         if (p->world > 1) dlpi_schedule_empty(p, before);
-        if (p->source->ahead) p->source->ahead(p);
+        p->source->ahead(p);
     }
     if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
@@ -10994,32 +11324,85 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
+   and how long it waited for one; the second not at each short sleep. */
+static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
+    const dlpi_cpu last = *cpu;
+    const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
+    dlpi_cpu_read(cpu, file);
+    if (file) cpu->noted_ns = now;
+    dlpi_bump(&w->block->cpu_ns, cpu->used_ns - last.used_ns);
+    dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
+}
+
+/* ---- the cores that inline workers use ----
+   The thread of an inline worker is the consumer's, which does other things too. So a sample is
+   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
+   between two samples is taken to use the cores as the last sample did. A thread that never slept
+   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
+#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a sample if one is due. What it costs is no work. */
+static void dlpi_cpu_sample_begin(dlpi_worker *w) {
+    dlpi_cpu *cpu = &w->cpu;
+    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
+    cpu->noted_ns = w->last_ns;
+    cpu->sampling = true;
+    cpu->sleeps = dlpi_cpu_sleeps();
+    dlpi_cpu_read(cpu, true);
+    w->last_ns = dlpi_now_ns();
+}
+
+/* The sample is over: a stretch of ns, more than 0. */
+static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sampling = false;
+}
+
+/* An inline worker has worked for ns, more than 0. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
+    double all = (double)ns * w->p->pace.call_clock_every;
+    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+}
+
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
+    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
+    dlpi_cpu_sample_begin(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
-}
-
-/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one. The second is asked of a file, so not at each short sleep. */
-static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
-    struct timespec t;
-    uint64_t ns, sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
-        ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
-        cpu->used_ns = ns;
-    }
-    if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
-    cpu->noted_ns = now;
-    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
-    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
-    cpu->waited_ns = sched[1];
 }
 
 /* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
@@ -11056,12 +11439,14 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
     dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
+    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
+    dlpi_cpu_sample_begin(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -11346,7 +11731,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
+    return w->st->work <= w->p->kept_by;
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
@@ -11544,7 +11929,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Indices of rows [row, end), by the first stage's worker. */
 static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    if (w->p->source->indices) w->p->source->indices(w, t);
+    w->p->source->indices(w, t);
 }
 
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
@@ -11737,7 +12122,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
+    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (plain && DLPI_LIKELY(!w->has_special))
@@ -12714,8 +13099,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->recover(w);
-    if (p->holder != NULL) p->holder->recover(w);
+    p->keeper->recover(w);
+    p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else
@@ -12954,14 +13339,14 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
-    if (p->source->config) p->source->config(p, s);
+    p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
-   has none, the position says all. */
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s, or
+   DLPI_NO_SLOT, of what is delivered. NULL: it has none, the position says all. */
 static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
-    return p->source->state ? p->source->state(p, s, after) : NULL;
+    return p->source->state(p, s, after);
 }
 
 /* A source that has none has words in its place, which config wrote. At an epoch's beginning there
@@ -13015,10 +13400,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->batch = p->after.batch;
     to->position = p->after.position;
     s = dlpi_window_state(p, to);
-    if (s != DLPI_NO_SLOT)
-        dlpi_state_source(to, dlpi_state_own(p, s, 0));
-    else if (p->source->state)
-        dlpi_state_source(to, &p->after.source);
+    dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -13060,12 +13442,16 @@ static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
-static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
-    if (p->source->state == NULL && s->sampler_bytes != 8 * p->source->n_words)
-        return "sampler_bytes";
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
-    if (p->source->never_saved) return p->source->never_saved(p, s);
+    return p->source->never_saved(p, s);
+}
+
+/* The same of a source by number, whose own part are its words. */
+static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+    const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
+    if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
     if (!dlpi_window_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
@@ -13073,9 +13459,7 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
 
 /* What s->params is a hash of, in words. */
 static const char *dlpi_state_params(const dlp_pipe *p) {
-    if (p->lender->params) return p->lender->params;
-    if (p->source->params) return p->source->params;
-    return "params (subset, weights, samples, function_id, datasets mixed)";
+    return p->lender->params ? p->lender->params : p->source->params;
 }
 
 /* Is a saved state whole, and of this pipe's order? */
@@ -13083,7 +13467,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = dlpi_epoch_most(p);
+    const size_t n_words = p->source->n_words;
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
@@ -13098,7 +13482,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; i < p->source->n_words; i++) {
+    for (size_t i = 0; i < n_words; i++) {
         uint64_t was, is;
         memcpy(&was, s->sampler + i * 8, 8);
         memcpy(&is, mine.sampler + i * 8, 8);
@@ -13107,7 +13491,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->params != mine.params)
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
+    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
     return DLP_OK;
@@ -13158,12 +13542,12 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
    there are none, the consumer may seek back when all is scheduled. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing && p->sharing->keep(p);
+    bool moved = p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
 static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing && p->sharing->over(p);
+    return p->schedule.ended && p->sharing->over(p);
 }
 
 /* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
@@ -13328,7 +13712,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->freed(p, s);
+    p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -13362,7 +13746,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->data(p, s, f, 0, t);
+        p->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -13417,9 +13801,7 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
 }
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) {
-    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
-}
+static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
@@ -13659,10 +14041,9 @@ __attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
         if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
         st->skip_told = true;
         dlpi_warn(p,
-                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
-                  st->name, k.index,
-                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
     }
 }
 
@@ -13670,11 +14051,11 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender_stage) {
+    if (p->lends) {
         rc = dlpi_next_lender(p, out, timeout_ms);
     } else {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        rc = p->source->agreed(p, rc, b, s);
         if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     }
     if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
@@ -13701,12 +14082,28 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return k * p->global_batch;
 }
 
+static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
+
+static void dlpi_whole_live(dlp_pipe *p) {
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+}
+
+static uint64_t dlpi_whole_seam(const dlp_pipe *p, uint32_t field) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(field);
+    return 0;
+}
+
 static const dlpi_lender_ops dlpi_whole = {
     .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .outs = dlpi_whole_outs,
+    .live = dlpi_whole_live,
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
+    .seam = dlpi_whole_seam,
 };
 
 /* What a new pipe has until a stage lends. */
@@ -14002,7 +14399,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+    if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
@@ -14251,7 +14648,7 @@ static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
@@ -14462,7 +14859,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
+    if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
     many->fetcher = d->fetcher;
     many->batch_pool = d->batch_pool;
@@ -15642,7 +16041,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
+    const dlpi_stage *other = dlpi_roles_count(p);
     if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
     if (other != NULL)
         return dlpi_bad_graph(p, other->name,
@@ -15749,7 +16148,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (p->sharing != NULL && q->d.agree != NULL)
+    if (dlpi_is_shared(p) && q->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
                            "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
@@ -16648,7 +17047,7 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
 
 static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
     DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
+    return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
@@ -16754,10 +17153,11 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
-    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
-    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
-    .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .step = dlpi_source_step, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
+    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
+    .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -17445,9 +17845,24 @@ static void dlpi_fit_live(dlpi_pack *k) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
+/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
+    const char *words = "0 or 1: what is read on has one worker";
+    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
+    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
+                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
+                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
+    if (p->repeat)
+        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
+                    "0 or 1: what is read on comes once");
+    return p->err.code;
+}
+
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    DLPI_UNUSED(st);
-    return dlpi_open_end_check(p);
+    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
 /* Workers, or items that they have at once, beyond what is under way have nothing to do. */
@@ -17471,13 +17886,10 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* Has the dataset the callback of its reader, and so what is the reader's user? */
-static bool dlpi_fetch_as_wired(const dlp_dataset *d) { return d->fetch == d->reader->fetch; }
-
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_fetch_as_wired(&st->dataset))
+    if (world > 1 && dlpi_reader_wired(&st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -17490,6 +17902,16 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
                   p->rows_end != st ? rows : 0, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
+}
+
+/* By observers: what the reader says of those who write. */
+static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    uint64_t *own = s->figures.stages[stage].own;
+    for (uint64_t i = 0; i < 4 && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, &own[i])) return false;
+    return true;
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -17535,7 +17957,7 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     const dlp_dataset *d = &st->dataset;
-    uint64_t writers = dlpi_fetch_as_wired(d) ? d->reader->writers(d->user) : 1;
+    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
 }
@@ -17543,7 +17965,8 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_WORDS_OF_FETCH \
-    .foretold = dlpi_fetch_foretold, .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
     .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
@@ -18928,7 +19351,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
+    return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */
@@ -19242,9 +19665,13 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
+    .slot_bytes = dlpi_source_no_bytes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    DLPI_SOURCE_BY_NUMBER,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
@@ -19411,7 +19838,8 @@ static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
-    return (const dlpi_source_state *)dlpi_slot_source(p, s) + after;
+    const dlpi_source_state *both = s == DLPI_NO_SLOT ? NULL : dlpi_slot_source(p, s);
+    return both == NULL ? &p->after.source : both + after;
 }
 
 /* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
@@ -19431,7 +19859,10 @@ static const dlpi_source_ops dlpi_lists_source = {
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
     .fill = dlpi_lists_fill,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    .indices = dlpi_source_filled,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .step = dlpi_lists_next,
     .seek = dlpi_lists_seek,
     .item = dlpi_lists_item,
@@ -19941,6 +20372,10 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
+    .agreed = dlpi_source_agreed,
+    .indices = dlpi_source_filled,
+    DLPI_SOURCE_BY_NUMBER,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
     .row = dlpi_part_row,
@@ -20856,7 +21291,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        if (p->sink)
+        if (p->sink_stage)
             p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
@@ -20890,12 +21325,12 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        if (p->sink == NULL)
+        if (p->sink_stage == NULL)
             memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
                    (size_t)(count * unit));
         dlpi_bump(&r->seam_bytes, count * unit);
     }
-    if (p->sink == NULL) return DLP_OK;
+    if (p->sink_stage == NULL) return DLP_OK;
     c->seam.waits = true;
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
@@ -20948,7 +21383,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink_stage ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -21132,9 +21567,9 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool counted = dlpi_order_of(order->order)->once;
     bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
-    if (p->keeper != NULL)
+    if (p->keeper_stage != NULL)
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
@@ -21252,7 +21687,7 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
@@ -21260,14 +21695,14 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->sink) { /* what the sink has leaves its cell */
+    } else if (p->sink_stage) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
         p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
         if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -21277,7 +21712,7 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
+                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -21337,10 +21772,17 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
 }
 
+static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
+
+static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers", "device seam buffers"},
     .params = "params (rows, shuffle_rows, within_chunks)",
+    .in_cells = true,
+    .outs = dlpi_split_outs,
+    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
@@ -21563,13 +22005,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
-        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
-        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
-        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
-        if (st->ops->source == NULL) continue;
-        p->source = st->ops->source;
-        p->source_stage = st;
+        dlpi_roles_take(p, st);
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -21820,7 +22256,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->lender_stage ? p->max_held : p->n_slots;
+    p->n_out = p->lender->outs(p);
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
     p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
@@ -21910,7 +22346,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
-    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
+    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
@@ -21924,13 +22360,12 @@ static void dlpi_layout_slots(dlp_pipe *p) {
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
-    if (p->fetch == NULL || p->source == NULL) return 0;
-    return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
+    uint64_t n = p->fetch ? (uint64_t)p->fetch->n_workers : 0;
+    uint64_t each = p->fetch ? 1 + (uint64_t)p->fetch->in_flight : 0;
+    return dlpi_times(dlpi_times(n, each), p->source->row_bytes);
 }
 
-/* The sink's buffers: how many, bytes of one, all of them. */
-static uint64_t dlpi_sink_buffers(const dlp_pipe *p) { return p->sink ? p->sink->buffers(p) : 0; }
+/* The sink's buffers: bytes of one, all of them. */
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
@@ -21939,13 +22374,13 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
 /* What it puts together out of several slots: how many, and bytes of one. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
-    if (p->sink == NULL || p->lender_stage == NULL) return 0;
+    if (p->sink->buffers(p) == 0) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
-    return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
+    return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
@@ -22096,11 +22531,11 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_seams(p, &each);
-    if (p->sink == NULL) return;
+    uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
+    if (buffers == 0) return;
     if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
-    dlpi_plan_add(plan, p->lender_stage ? p->lender->words.results : p->sink->words,
-                  dlpi_sink_buffers(p), dlpi_sink_each(p));
+    dlpi_plan_add(plan, p->lender->words.results ? p->lender->words.results : p->sink->words,
+                  buffers, dlpi_sink_each(p));
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
@@ -22547,9 +22982,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
-        if (p->lender_stage == NULL)
-            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+    p->lender->live(p);
 }
 
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
@@ -22682,7 +23116,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender_stage) {
+    if (p->lends) {
         p->lender->drop(p, s);
     } else { /* without a call: it is that of each batch */
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
@@ -23993,6 +24427,7 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->fetch = fetch;
     to->user = user;
     to->open_end = 0;
+    to->warning = NULL;
 }
 
 #include <glob.h>
@@ -24013,7 +24448,8 @@ struct dlp_tokens {
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
-    bool reads;
+    bool reads, insist;
+    char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
     uint64_t row_bytes;    /* of a window as it is delivered */
@@ -24115,26 +24551,92 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
+/* ---- does a shard look like tokens? ---- */
+
+enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
+
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not known. */
+static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
+    static const struct {
+        const char *name, *magic;
+        size_t bytes;
+    } known[] = {{"NumPy (dlp_arrays_open reads it)", "\x93NUMPY", 6},
+                 {"zip", "PK\x03\x04", 4},
+                 {"gzip", "\x1f\x8b\x08", 3},
+                 {"zstd", "\x28\xb5\x2f\xfd", 4},
+                 {"HDF5", "\x89HDF", 4},
+                 {"Parquet", "PAR1", 4},
+                 {"an index of Megatron", "MMIDIDX", 7}};
+    if (n >= 4 && dlpi_llmc_magic(dlpi_little32(head))) return "llm.c (DLP_TOKENS_LLMC)";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0)
+            return known[i].name;
+    return NULL;
+}
+
+/* True if n bytes have no control characters but white space. */
+static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] == 127 || (b[i] < 32 && (b[i] < '\t' || b[i] > '\r'))) return false;
+    return n >= DLPI_TOKENS_FEW;
+}
+
+/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
+    uint64_t words = n / width, low[2] = {0, 0}, large = 0;
+    bool paired;
+    for (uint64_t i = 0; i < words; i++) {
+        const uint8_t *w = b + i * width;
+        uint32_t id = width == 4 ? dlpi_little32(w) : (uint32_t)w[0] | (uint32_t)w[1] << 8;
+        low[i & 1] += id < 16;
+        large += id >> 24 != 0;
+    }
+    if (dlpi_tokens_text(b, n)) return "all bytes are text; they must be token ids";
+    if (words < DLPI_TOKENS_FEW) return NULL;
+    paired = (low[0] == (words + 1) / 2) != (low[1] == words / 2);
+    if (paired && width == 2)
+        return "every other word is below 16, as in 32-bit ids (DLP_TOKENS_U32)";
+    if (paired) return "every other word is below 16, as in 64-bit ids";
+    return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
+}
+
+/* Refuse a shard that begins as another format does. Note the first that looks like something else.
+   header: bytes before its tokens. */
+static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t width,
+                               dlp_error *err) {
+    uint8_t b[DLPI_TOKENS_SAMPLE];
+    const char *other;
+    int64_t got = dlpi_mapped_pread(m, t->header_bytes, sizeof b, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (t->header_bytes == 0 && (other = dlpi_tokens_magic(b, (uint64_t)got)) != NULL)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "the magic of %s; it must be token ids. Or set insist = 1", other);
+    other = dlpi_tokens_doubt(b, (uint64_t)got, width);
+    if (other != NULL && t->warning[0] == 0) {
+        uint64_t length = strlen(m->path), from = length > 50 ? length - 50 : 0;
+        snprintf(t->warning, sizeof t->warning, "tokens: %s: %s. insist = 1 takes it as it is",
+                 m->path + from, other);
+        t->info.warning = t->warning;
+    }
+    return DLP_OK;
+}
+
 /* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
     int rc = dlpi_tokens_width(t, m, width, err);
-    uint8_t head[4];
     if (rc != DLP_OK) return rc;
     if (m->size < t->header_bytes)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
                                  "the file ends in its header of %" PRIu64 " bytes",
                                  t->header_bytes);
+    if (!t->insist && (rc = dlpi_tokens_look_at(t, m, width, err)) != DLP_OK) return rc;
     bytes = m->size - t->header_bytes;
     if (bytes % width != 0)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
                                  "ends in %" PRIu64 " bytes of a token of %" PRIu64, bytes % width,
                                  width);
-    if (t->format == DLP_TOKENS_NANOGPT && dlpi_mapped_pread(m, 0, 4, head) == 4 &&
-        dlpi_llmc_magic(dlpi_little32(head)))
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins with a magic of llm.c: DLP_TOKENS_LLMC?");
     s->header_bytes = t->header_bytes;
     s->tokens = bytes / width;
     return DLP_OK;
@@ -24187,6 +24689,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
+                  {"insist", "0 or 1"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -24199,6 +24702,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->stride > UINT64_C(1) << 48,
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
+                       d->insist != 0 && d->insist != 1,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -24220,6 +24724,7 @@ static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     if (t == NULL) return NULL;
     t->format = d->format;
     t->reads = d->reads != 0;
+    t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
     t->info.length = d->length;
@@ -24467,6 +24972,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
     dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
+    dataset->warning = t->info.warning;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -25523,48 +26029,48 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
-   is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
-   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
-   the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
-   fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
-   that maps it; offsets are computed from the copy.
+   >>impl-push-memory    THE MEMORY OF A PUSH
+   The memory has a head, a line for each producer, and a bundle of lanes (>>queues). It is a file
+   without a name. The file is sealed, so that nobody can cut it while others have it mapped. Place
+   i of the file (>>impl-places) belongs to the producer in lane i. The reader lives as long as its
+   pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
+
+   A producer copies the head once, checks it, and computes offsets from the copy. A record is a
+   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes.
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
-          left            the pipe's worker     producers that wait (PU2)
+          left            the pipe's worker,    producers that wait (PU2)
+                          and its consumer
    O1     owners          >>queues              reader, producers: how many there are, a hint
-   -      line.refused    its producer          statistics
-   -      items, left     the reader            statistics
-   -      begun           a worker that begins  itself: each pipe counts its rows from 0
-   U4     users           see >>impl-mapped
+   -      line.begun      its producer          reader, after it looked at the place: a lock of the
+                                                kernel orders them
+   -      line.refused    its producer          statistics */
 
-   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
-   the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region. */
-
-#include <signal.h>
-
-#define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
+#define DLPI_PUSH_MAGIC UINT64_C(0x0068737570706c64) /* "dlppush" */
+#define DLPI_PUSH_VERSION 1u
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
 enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
+enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have lengths of their own; not written yet */
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
+    uint32_t version, flags;    /* these three lie here in every version */
     uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
     uint32_t record_bytes, max_producers, n_fields, full;
-    int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
+    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
 } dlpi_push_head;
+_Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
+_Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 
 typedef struct dlpi_push_line { /* in region: of a producer */
     uint64_t refused;
-    uint8_t pad[DLPI_LINE - 8];
+    uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
+    uint8_t pad[DLPI_LINE - 16];
 } dlpi_push_line;
+_Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
 typedef struct dlpi_push_fields { /* where each lies in a record */
     uint32_t n;
@@ -25574,46 +26080,6 @@ typedef struct dlpi_push_fields { /* where each lies in a record */
 typedef struct dlpi_push_crowd {
     uint32_t attached, looks;
 } dlpi_push_crowd;
-
-struct dlp_push {
-    dlpi_push_head *head;
-    dlpi_push_head was; /* as open wrote it */
-    dlpi_push_fields at;
-    dlp_field fields[DLP_MAX_FIELDS];
-    char names[DLP_MAX_FIELDS][32];
-    char *path;
-    uint64_t keep, capacity;
-    uint32_t users; /* U4 */
-    uint32_t writers, n_ended;
-    bool over; /* the reader's, as all below */
-    dlp_mpsc_rx rx;
-    dlp_spsc_rx *lanes;
-    uint64_t *items, *left; /* [max_producers] */
-    const uint32_t *owners; /* the same, in region */
-    uint32_t begun;         /* what follows is of the pipe that reads */
-    uint64_t given;         /* rows that have their items */
-    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
-                         would have no end */
-    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
-                         asks again */
-    uint64_t n_kept;
-    uint32_t damaged_by; /* whose lane it was, while damaged */
-    const dlp_pipe *by;  /* that reads, since begun */
-    dlpi_push_crowd crowd;
-};
-
-struct dlp_pusher {
-    void *map; /* NULL: the push's own */
-    uint64_t map_bytes;
-    dlpi_push_head *head;
-    dlpi_push_line *line;
-    dlpi_push_fields at;
-    dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    uint32_t number, full, lanes;
-    dlpi_push_crowd crowd;
-    bool ended;
-};
 
 /* ---- what the desc may say ---- */
 
@@ -25667,86 +26133,49 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     return rc;
 }
 
-static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
-    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
-        return dlpi_push_bad(err, "max_producers", "0..4096");
-    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
-        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
-    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
-        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
-    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
-        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
-    return DLP_OK;
-}
-
-/* ---- the mapping ---- */
+/* ---- the file ---- */
 
 static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
-    dlpi_error_set(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, "path", "%s%s%s: %s",
-                   call, path ? " of " : "", path ? dlpi_path_end(path) : "",
-                   errnum == EEXIST
-                       ? "it is there already: another pipe's, or left by one that was "
-                         "killed, then remove it"
-                       : strerror(errnum));
+    int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    dlpi_error_set(err, code, path ? "path" : "", "%s%s%s: %s", call, path ? " of " : "",
+                   path ? dlpi_path_end(path) : "",
+                   errnum == EFBIG ? "more bytes than a file may have here (ulimit -f)"
+                                   : strerror(errnum));
     if (err) err->errnum = errnum;
-    return errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    return code;
 }
 
-/* A new mapping of bytes zeros, of a new file if there is a path. */
-static int dlpi_push_map(const char *path, uint64_t bytes, void **map, dlp_error *err) {
-    int fd = -1, errnum = 0;
-    if (path != NULL) {
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-        if ((errnum = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
-            close(fd);
-            unlink(path);
-            return dlpi_push_system(err, "posix_fallocate", path, errnum);
+/* Make a sealed file of zeros, and map it. fd: written. */
+static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
+    const char *call = "memfd_create";
+    *fd = -1;
+    if (dlpi_file_may_be(bytes))
+        *fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-push", 3u));
+    if (*fd < 0) return dlpi_push_system(err, call, NULL, errno);
+    call = "ftruncate";
+    *map = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)bytes) == 0) {
+        call = "fcntl (F_ADD_SEALS)";
+        if (fcntl(*fd, 1033, 6) == 0) { /* no shrink, no growth */
+            call = "mmap";
+            *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
         }
     }
-    *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                path ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
-    errnum = errno;
-    if (fd >= 0) close(fd);
     if (*map != MAP_FAILED) return DLP_OK;
-    if (path != NULL) unlink(path);
-    return dlpi_push_system(err, "mmap", path, errnum);
+    *map = NULL;
+    return dlpi_push_system(err, call, NULL, errno);
 }
 
-static void dlpi_push_free(dlp_push *s) {
-    if (s->head != NULL) {
-        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
-        munmap(s->head, (size_t)s->was.total_bytes);
-        if (s->path) unlink(s->path);
-    }
-    free(s->path);
-    free(s->lanes);
-    free(s->items);
-    free(s);
+/* Another open file description of the file: locks belong to a description. -1: errno. */
+static int dlpi_push_reopen(int fd) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
-/* Sizes, as they will stand in the head. */
-static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
-    dlpi_push_head h;
-    memset(&h, 0, sizeof h);
-    h.max_producers = d->max_producers ? d->max_producers : 16;
-    h.record_bytes = (uint32_t)at->record;
-    h.n_fields = at->n;
-    h.fields_id = at->id;
-    h.full = (uint32_t)d->full;
-    h.pid = (int32_t)getpid();
-    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
-    h.bundle_at =
-        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
-    h.bundle_bytes =
-        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
-    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
-    return h;
-}
-
-/* Producers that are attached, counted again at every wait or, of many lanes, now and then: a wait
-   may be shorter than to look at all of them. One that was killed counts until another one has its
-   place. */
+/* Count the attached producers again at every wait. If there are many lanes, count them now and
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer counts
+   until another one has its place. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -25766,18 +26195,387 @@ static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns,
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push-door      HOW ANOTHER PROGRAM COMES IN
+   The path of a push is a socket. A thread of the reader's program answers each producer that
+   connects: one message with the push's magic, the file of the memory, and the reader's pidfd. So
+   the file has no name by which a third program could cut it, and a producer may be in another pid
+   or mount namespace. The thread answers also while the consumer pauses.
+
+   A socket that nobody listens at was left by a program that was killed; open takes its path over.
+   A child that the killed program forked may still have the socket: since Linux 6.5 the socket
+   tells whether the program that listened lives. Two programs that open or close the same path at
+   the same time are kept apart by a lock on the directory. */
+
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { DLPI_DOOR_MS = 5000 }; /* wait so long for the lock of a directory, or for an answer */
+
+typedef struct dlpi_door {
+    int fd;             /* listens; -1: there is no door */
+    int memory, reader; /* what it hands out: borrowed */
+    dev_t dev;          /* of the socket at the path */
+    ino_t ino;
+    pthread_t thread;
+} dlpi_door;
+
+/* ---- the path ---- */
+
+/* The address of a path. False: the path is empty or too long. */
+static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
+    size_t n = strlen(path);
+    memset(to, 0, sizeof *to);
+    to->sun_family = AF_UNIX;
+    if (n == 0 || n >= sizeof to->sun_path) return false;
+    memcpy(to->sun_path, path, n);
+    return true;
+}
+
+static int dlpi_door_socket(int flags) {
+    return dlpi_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+}
+
+/* Connect to what listens at the address, without waiting. -1: errno, ECONNREFUSED if nobody does,
+   EAGAIN if too many others wait for an answer. */
+static int dlpi_door_knock(const struct sockaddr_un *at) {
+    int errnum, fd = dlpi_door_socket(SOCK_NONBLOCK);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)at, sizeof *at) == 0)
+        return fd;
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+/* True if the program that listens is gone, and only a child of it has the socket still. */
+static bool dlpi_door_deserted(int connected) {
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    bool gone;
+    if (getsockopt(connected, SOL_SOCKET, 77, &pidfd, &bytes) != 0) /* SO_PEERPIDFD (Linux 6.5) */
+        return errno == ESRCH || errno == EINVAL; /* it is not even a zombie any more */
+    gone = dlpi_process_gone(pidfd);
+    close(pidfd);
+    return gone;
+}
+
+/* Was the socket at the path left by a program that is gone? False: errno says what it is. */
+static bool dlpi_door_stale(const struct sockaddr_un *at) {
+    struct stat st;
+    bool stale;
+    int fd;
+    if (lstat(at->sun_path, &st) != 0) return errno == ENOENT;
+    errno = EEXIST;
+    if (!S_ISSOCK(st.st_mode)) return false;
+    fd = dlpi_door_knock(at);
+    stale = fd >= 0 ? dlpi_door_deserted(fd) : errno == ECONNREFUSED;
+    if (fd >= 0) close(fd);
+    errno = EADDRINUSE;
+    return stale;
+}
+
+/* Open the directory of the path, and lock it. -1: errno. */
+static int dlpi_door_lock(const char *path) {
+    const struct timespec pause = {0, 2000000};
+    char name[DLPI_PATH_MAX];
+    int fd, errnum = 0;
+    dlpi_directory_of(name, path);
+    fd = dlpi_fd_above(open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0) return -1;
+    for (int i = 0; i < DLPI_DOOR_MS / 2; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+        errnum = errno;
+        if (errnum != EWOULDBLOCK && errnum != EINTR) break;
+        nanosleep(&pause, NULL);
+    }
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+static void dlpi_door_unlock(int directory) {
+    flock(directory, LOCK_UN); /* a child that was forked in between has it, too */
+    close(directory);
+}
+
+/* ---- the reader's side ---- */
+
+/* Hand out the two descriptors. A guest that does not take them, or is gone, is no matter. */
+static void dlpi_door_give(const dlpi_door *d, int connected) {
+    uint64_t hello = DLPI_PUSH_MAGIC;
+    const int fds[2] = {d->memory, d->reader};
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof fds)];
+    } to;
+    struct msghdr m = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &to, .msg_controllen = sizeof to.room};
+    memset(&to, 0, sizeof to);
+    to.head.cmsg_level = SOL_SOCKET;
+    to.head.cmsg_type = SCM_RIGHTS;
+    to.head.cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(&to.head), fds, sizeof fds);
+    (void)sendmsg(connected, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void *dlpi_door_serve(void *arg) {
+    const struct timespec pause = {0, 10000000};
+    const dlpi_door *d = arg;
+    prctl(PR_SET_NAME, "dlp-push");
+    for (;;) {
+        int fd = dlpi_fd_above(accept4(d->fd, NULL, NULL, SOCK_CLOEXEC));
+        if (fd < 0 && errno == EINVAL) return NULL; /* it is shut down */
+        if (fd < 0 && errno != EINTR) nanosleep(&pause, NULL);
+        if (fd < 0) continue;
+        dlpi_door_give(d, fd);
+        close(fd);
+    }
+}
+
+/* Start the thread, with all signals blocked. Returns 0 or errno. */
+static int dlpi_door_start(dlpi_door *d) {
+    sigset_t all, before;
+    int rc;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&d->thread, NULL, dlpi_door_serve, d);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* Listen at the path, which is locked. Returns 0 or errno. */
+static int dlpi_door_listen(dlpi_door *d, const struct sockaddr_un *at) {
+    const struct sockaddr *name = (const struct sockaddr *)(const void *)at;
+    struct stat st;
+    int rc = bind(d->fd, name, sizeof *at);
+    if (rc != 0 && errno == EADDRINUSE && dlpi_door_stale(at)) {
+        unlink(at->sun_path);
+        rc = bind(d->fd, name, sizeof *at);
+    }
+    if (rc != 0) return errno;
+    if (chmod(at->sun_path, 0600) == 0 && lstat(at->sun_path, &st) == 0 && listen(d->fd, 64) == 0) {
+        d->dev = st.st_dev;
+        d->ino = st.st_ino;
+        if ((rc = dlpi_door_start(d)) == 0) return 0;
+        errno = rc;
+    }
+    rc = errno;
+    unlink(at->sun_path);
+    return rc;
+}
+
+static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
+    const char *why = errnum == EEXIST       ? "a file is there that is no push; remove it"
+                      : errnum == EADDRINUSE ? "a program that runs has a push there"
+                                             : NULL;
+    if (why == NULL) return dlpi_push_system(err, "making the socket", path, errnum);
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s, or give another path", dlpi_path_end(path),
+                   why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Let producers in at the path. d: with the descriptors that it hands out; not moved until close. */
+static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
+    struct sockaddr_un at;
+    int directory, errnum;
+    d->fd = -1;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    if ((directory = dlpi_door_lock(path)) < 0) return dlpi_door_failed(path, errno, err);
+    d->fd = dlpi_door_socket(0);
+    errnum = d->fd < 0 ? errno : dlpi_door_listen(d, &at);
+    dlpi_door_unlock(directory);
+    if (errnum == 0) return DLP_OK;
+    if (d->fd >= 0) close(d->fd);
+    d->fd = -1;
+    return dlpi_door_failed(path, errnum, err);
+}
+
+/* Remove the path, if it still leads to this socket, and end the thread. */
+static void dlpi_door_close(dlpi_door *d, const char *path) {
+    struct stat st;
+    int directory;
+    if (d->fd < 0) return;
+    directory = dlpi_door_lock(path);
+    if (lstat(path, &st) == 0 && st.st_dev == d->dev && st.st_ino == d->ino) unlink(path);
+    if (directory >= 0) dlpi_door_unlock(directory);
+    shutdown(d->fd, SHUT_RDWR);
+    pthread_join(d->thread, NULL);
+    close(d->fd);
+    d->fd = -1;
+}
+
+/* ---- a producer's side ---- */
+
+/* Read the answer. Returns 0; EPROTO: it is not that of a push; or errno. fds: [2] written. */
+static int dlpi_door_hear(int connected, int *fds) {
+    uint64_t hello = 0;
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(2 * sizeof *fds)];
+    } from;
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = &from,
+                       .msg_controllen = sizeof from.room};
+    size_t bytes = 0;
+    ssize_t n = recvmsg(connected, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int errnum = errno;
+    if (n < 0) return errnum;
+    if (m.msg_controllen >= sizeof from.head && from.head.cmsg_type == SCM_RIGHTS)
+        bytes = from.head.cmsg_len - CMSG_LEN(0);
+    memcpy(fds, CMSG_DATA(&from.head), bytes < 2 * sizeof *fds ? bytes : 2 * sizeof *fds);
+    for (size_t i = 0; i < 2 && (i + 1) * sizeof *fds <= bytes; i++) fds[i] = dlpi_fd_above(fds[i]);
+    return n == sizeof hello && hello == DLPI_PUSH_MAGIC && fds[0] >= 0 && fds[1] >= 0 ? 0 : EPROTO;
+}
+
+/* Ask what listens at the address for the file and the pidfd. Returns as dlpi_door_hear; also
+   ETIMEDOUT. fds: [2] written, -1 where there is none. */
+static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
+    const struct timespec pause = {0, 2000000};
+    uint64_t until = dlpi_now_ns() + UINT64_C(1000000) * DLPI_DOOR_MS, now;
+    int fd, errnum = ETIMEDOUT;
+    fds[0] = fds[1] = -1;
+    while ((fd = dlpi_door_knock(at)) < 0 && errno == EAGAIN && dlpi_now_ns() < until)
+        nanosleep(&pause, NULL);
+    if (fd < 0) return errno;
+    while (errnum == ETIMEDOUT && (now = dlpi_now_ns()) < until) {
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        if (poll(&look, 1, (int)((until - now) / 1000000u) + 1) > 0)
+            errnum = dlpi_door_hear(fd, fds);
+    }
+    close(fd);
+    return errnum;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push       ITEMS THAT OTHERS PUSH
+   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are the
+   lanes': a record is there when its lane's tail is beyond it (T1 -> T2), and a producer that dies
+   before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+
+   Besides the labels of >>impl-push-memory:
+
+   label  atomic          written by            read by (partner)
+   PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
+                                                consumer, which has an error to tell (PU3)
+   -      items, left     the reader            statistics
+   U4     users           see >>impl-mapped
+
+   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
+   fetch stage's own area of the region.
+
+   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   lane has not ended if it began behind the last end that was read there. Its writer lives if the
+   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
+   by words of the region, in explain. After lost_ms the next item is an error. */
+
+struct dlp_push {
+    dlpi_push_head *head;
+    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_fields at;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    char *path;
+    int fd, self; /* the memory's file; a pidfd of this process */
+    dlpi_door door;
+    uint64_t keep, capacity, lost_ms;
+    uint32_t users; /* U4 */
+    uint32_t writers, n_ended;
+    bool over; /* the reader's, as all below */
+    dlp_mpsc_rx rx;
+    dlp_spsc_rx *lanes;
+    uint64_t *items, *left; /* [max_producers] */
+    uint64_t *ended;        /* [max_producers] records up to the last end that was read */
+    const uint32_t *owners; /* [max_producers], in region */
+    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
+    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
+    bool lost;              /* that is why `damaged` is set */
+    uint64_t given;         /* rows that have their items */
+    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
+                         would have no end */
+    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
+                         asks again */
+    uint64_t n_kept;
+    uint32_t damaged_by; /* whose lane it was, while damaged */
+    const dlp_pipe *by;  /* that reads, since begun */
+    dlpi_push_crowd crowd;
+};
+
+/* ---- the memory ---- */
+
+static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
+        return dlpi_push_bad(err, "max_producers", "0..4096");
+    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
+        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
+    if (d->writers == 0)
+        return dlpi_push_bad(err, "writers",
+                             "1 or more: how many producers say that their stream has ended");
+    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
+        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
+    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
+    return DLP_OK;
+}
+
+static void dlpi_push_free(dlp_push *s) {
+    if (s->path) dlpi_door_close(&s->door, s->path);
+    if (s->head != NULL) {
+        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+        munmap(s->head, (size_t)s->was.total_bytes);
+    }
+    if (s->fd >= 0) close(s->fd);
+    if (s->self >= 0) close(s->self);
+    free(s->path);
+    free(s->lanes);
+    free(s->items);
+    free(s);
+}
+
+/* Sizes, as they will stand in the head. */
+static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
+    dlpi_push_head h;
+    memset(&h, 0, sizeof h);
+    h.version = DLPI_PUSH_VERSION;
+    h.max_producers = d->max_producers ? d->max_producers : 16;
+    h.record_bytes = (uint32_t)at->record;
+    h.n_fields = at->n;
+    h.fields_id = at->id;
+    h.full = (uint32_t)d->full;
+    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
+    h.bundle_at =
+        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
+    h.bundle_bytes =
+        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
+    return h;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
-    s->items = calloc(n, 2 * sizeof *s->items);
+    s->items = calloc(n, 3 * sizeof *s->items);
     if (d->path) s->path = strdup(d->path);
     if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
-    if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
+    s->ended = s->left + n;
+    if ((rc = dlpi_push_map(s->was.total_bytes, &s->fd, &map, err)) != DLP_OK) return rc;
     s->head = map;
+    s->self = dlpi_pidfd_open(getpid());
+    if (s->self < 0) return dlpi_push_system(err, "pidfd_open (Linux 5.3)", NULL, errno);
     rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
                        s->capacity, n, 1);
     if (rc == DLP_OK)
@@ -25789,7 +26587,10 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
-    return DLP_OK;
+    if (s->path == NULL) return DLP_OK;
+    s->door.memory = s->fd;
+    s->door.reader = s->self;
+    return dlpi_door_open(&s->door, s->path, err);
 }
 
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
@@ -25801,11 +26602,13 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
     if ((s = calloc(1, sizeof *s)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->fd = s->self = s->door.fd = -1;
     s->at = at;
     s->was = dlpi_push_sizes(desc, &at);
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
-    s->writers = desc->writers ? desc->writers : 1;
+    s->writers = desc->writers;
+    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -25868,20 +26671,88 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
-static bool dlpi_push_ended(dlp_push *s) {
+/* The end of a stream was read in that lane, which may have several, one after the other. True if it
+   is the last of all. */
+static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
+    s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
-/* Wait until a lane may have something. */
-static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
+/* ---- whether writers live ---- */
+
+/* True if the lane has a stream that did not end, and records of it or a living producer. A place is
+   looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane has
+   one whose producer is gone. *come: set if a producer was ever there. */
+static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
+    const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
+    uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
+    *come = begun > 0;
+    *lost = begun > s->ended[i] && !taken;
+    if (begun > 0 && begun <= s->ended[i]) return false;
+    return taken || (begun > 0 && dlpi_spsc_look_rx(&s->lanes[i], 0) != 0);
+}
+
+/* Is the reader alone: did writers come, and none of a stream that did not end lives? *last: the
+   number of one that is gone in the middle of its stream; 0: none. */
+static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
+    bool any = false;
+    *last = 0;
+    for (uint32_t i = 0; i < s->was.max_producers; i++) {
+        bool lost, come;
+        if (dlpi_push_lives(s, i, &lost, &come)) return false;
+        if (lost) *last = i + 1;
+        any |= come;
+    }
+    return any;
+}
+
+/* Tell observers, and the log, that the reader is alone, or no longer. */
+static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
+    char text[200];
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    if (words != NULL) {
+        DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
+        DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
+        DLPI_STORE_RLX(&words->last, (uint64_t)last);
+        DLPI_STORE_RLX(&words->alone, (uint64_t)alone);
+    }
+    if (p->d.log == NULL) return;
+    if (!alone)
+        snprintf(text, sizeof text, "push: a producer is there again");
+    else
+        snprintf(text, sizeof text,
+                 "push: no producer lives, and %" PRIu32 " of %" PRIu32
+                 " streams have ended%s%.0" PRIu32 "; start %s, else next fails in %" PRIu64
+                 " ms (lost_ms)",
+                 s->n_ended, s->writers, last ? "; the last was producer " : "", last,
+                 last ? "it again with its number" : "the others", s->lost_ms);
+    p->d.log(p->d.log_user, text);
+}
+
+/* Nothing came for a while, or something did. False: no writer has lived for lost_ms. */
+static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
+    const uint64_t now = dlpi_now_ns();
+    uint32_t last = 0;
+    bool alone = !came && dlpi_push_alone(s, &last);
+    if (alone && s->alone_ns != 0) return now - s->alone_ns < s->lost_ms * 1000000u;
+    if (alone == (s->alone_ns != 0)) return true;
+    s->alone_ns = alone ? now : 0;
+    dlpi_push_tell(s, p, alone, last);
+    return true;
+}
+
+/* Wait until a lane may have something. False: nobody is there who would push it. */
+static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
-    dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
     now = dlpi_now_ns();
     dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
                      &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
+    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w->p, true)
+                : dlpi_push_look_around(s, w->p, false);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -25899,6 +26770,11 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
 }
 
 static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
+    if (s->lost)
+        return dlp_fail(it->call, 0,
+                        "no producer has lived for %" PRIu64 " ms, and %" PRIu32 " of %" PRIu32
+                        " streams have ended; start producers again in time, or raise push.lost_ms",
+                        s->lost_ms, s->n_ended, s->writers);
     return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
 }
 
@@ -25920,12 +26796,15 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s)) return DLP_END;
+            if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
-        dlpi_push_wait(s, it->call->w);
+        if (dlpi_push_wait(s, it->call->w)) continue;
+        s->lost = true;
+        s->damaged = it->index + 1;
+        return dlpi_push_damaged(s, it);
     }
 }
 
@@ -25951,13 +26830,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
-    s->given = s->damaged = 0;
+    s->given = s->damaged = s->alone_ns = 0;
+    s->lost = false;
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    DLPI_STORE_RLX(&s->begun, 1u);
+    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
     return 0;
 }
 
@@ -26070,7 +26950,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
         int64_t n = dlpi_push_burst(s, w, t, row);
         if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
         row += (uint32_t)n;
-        if (n == 0) dlpi_push_wait(s, w);
+        if (n == 0 && !dlpi_push_wait(s, w)) break;
     }
     return row - t->row;
 }
@@ -26089,9 +26969,16 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
+/* The pipe has an error, so nobody makes room from now on. */
+static void dlpi_push_failed(void *user, const dlp_pipe *p) {
+    dlp_push *s = user;
+    if (dlpi_credit_closed(&s->begun) && s->by == p) /* PU3 <- PU3 */
+        dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
+}
+
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
 static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
-                                             dlpi_push_read};
+                                             dlpi_push_read, dlpi_push_failed};
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
     dataset->n_items = 0;
@@ -26115,7 +27002,7 @@ static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -26146,25 +27033,59 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
     return DLP_OK;
 }
 
-/* ---- producers ---- */
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pusher     PRODUCERS
+   A producer takes a place of the memory's file, by an open file description of its own, before it
+   touches the lane. So of two that live only one has a number, and the place of a killed one is
+   free at once. */
 
-/* Map the file of another program, and copy its head. */
-static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+struct dlp_pusher {
+    void *map; /* NULL: the push's own */
+    uint64_t map_bytes;
+    dlpi_push_head *head;
+    dlpi_push_line *line;
+    dlpi_push_fields at;
+    dlp_mpsc_tx tx;
+    void *record; /* begun, not committed */
+    int fd;       /* the file, by a description of our own; -1: none */
+    int reader;   /* its pidfd */
+    bool borrows; /* that pidfd is the push's */
+    uint32_t number, full, lanes;
+    dlpi_push_crowd crowd;
+    bool ended;
+};
+
+/* ---- coming in ---- */
+
+static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     struct stat st;
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), errnum;
-    if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
-        close(fd);
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no file of a push",
+    const char *why = strerror(errnum);
+    if (errnum == EPROTO ||
+        (errnum == ECONNREFUSED && lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (errnum == ECONNREFUSED) why = "the program that made the push is gone";
+    if (errnum == ETIMEDOUT) why = "the program that made the push does not answer: is it stopped?";
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s", dlpi_path_end(path), why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Map a file that another program handed out, if nobody can cut it, and copy its head. */
+static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
+                           dlp_error *err) {
+    struct stat st;
+    int seals = fcntl(fd, 1034); /* F_GET_SEALS */
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (seals < 0 || (seals & 2) == 0) /* F_SEAL_SHRINK */
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                              "%s: the memory is not sealed, so it may be cut",
                               dlpi_path_end(path));
-    }
     u->map_bytes = (uint64_t)st.st_size;
     u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    errnum = errno;
-    close(fd);
     if (u->map == MAP_FAILED) {
         u->map = NULL;
-        return dlpi_push_system(err, "mmap", path, errnum);
+        return dlpi_push_system(err, "mmap", path, errno);
     }
     u->head = u->map;
     h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
@@ -26173,13 +27094,40 @@ static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, d
 }
 
 /* Is the head one of this version, and does all lie in the mapping? */
-static bool dlpi_push_head_ok(const dlpi_push_head *h, uint64_t bytes) {
-    return h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
-           h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
-           h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
-           h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
-                                         DLP_QUEUE_ALIGN) &&
-           h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_error *err) {
+    bool ok = h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
+              h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
+              h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
+              h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
+                                            DLP_QUEUE_ALIGN) &&
+              h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+    if (h->magic == DLPI_PUSH_MAGIC && h->version != DLPI_PUSH_VERSION)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              "the push has version %" PRIu32 ", this program knows version %u",
+                              h->version, DLPI_PUSH_VERSION);
+    if (h->magic == DLPI_PUSH_MAGIC && h->flags != 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              (h->flags & DLPI_PUSH_RAGGED) != 0
+                                  ? "the push has ragged records, which this program does not know"
+                                  : "the push has flags that this program does not know");
+    return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
+}
+
+/* Get the file and the reader's pidfd by the path. Returns DLP_OK with u->fd set. */
+static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    struct sockaddr_un at;
+    int fds[2], rc;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    rc = dlpi_door_ask(&at, fds);
+    u->reader = fds[1];
+    rc = rc != 0 ? dlpi_pusher_refused(path, rc, err) : dlpi_pusher_map(u, fds[0], path, h, err);
+    if (rc == DLP_OK) rc = dlpi_push_head_check(h, u->map_bytes, err);
+    if (rc == DLP_OK && (u->fd = dlpi_push_reopen(fds[0])) < 0)
+        rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", path, errno);
+    if (fds[0] >= 0) close(fds[0]);
+    return rc;
 }
 
 static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
@@ -26199,8 +27147,8 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
-/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
-   before it could tell anybody, and a successor would say it for another producer, too. */
+/* True if the newest record of the lane is the end of a stream. The producer that said it may have
+   died before it could tell anybody. A successor would say the end for another producer, too. */
 static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     const dlp_spsc_tx *tx = &u->tx.lane;
     uint64_t mark;
@@ -26214,52 +27162,86 @@ static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
     return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
 }
 
+/* Take the place of that number; 0: the first whose lane nobody left in the middle of its stream by
+   being killed, or else the first that is free. Returns its index, or DLP_ERR_BUSY. */
+static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
+                            uint32_t number) {
+    if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
+    for (int any = 0; any < 2; any++)
+        for (uint32_t i = 0; i < n; i++)
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* O1 */
+                return (int)i;
+    return DLP_ERR_BUSY;
+}
+
+/* Take a place, and then its lane. */
+static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
+                            dlp_error *err) {
+    dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
+    int i;
+    if (dlpi_mpsc_check(bundle, h->bundle_bytes, &copy) != DLP_OK ||
+        copy.producers != h->max_producers || copy.record_bytes != u->at.record ||
+        copy.total_bytes != h->bundle_bytes)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the lanes are damaged");
+    i = dlpi_pusher_take(u, dlpi_at(bundle, copy.owners_offset), copy.producers, number);
+    if (i < 0 && number > 0)
+        return dlpi_error_set(err, i, "number",
+                              "producer %" PRIu32 " lives; a number has one producer at a time. "
+                              "Wait for its end, or take another number",
+                              number);
+    if (i < 0)
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+    u->number = (uint32_t)i + 1;
+    i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
+    return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
+}
+
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it. A
+   producer that is killed in between leaves what its successor writes again. */
+static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
+    bool ended = dlpi_pusher_said_end(u);
+    if (number > 0 && ended) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", number);
+    }
+    if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
+        DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
+    return DLP_OK;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h = {0};
-    int rc = DLP_OK, number;
+    dlpi_push_head h;
+    int rc = DLP_OK;
     memset(&h, 0, sizeof h);
     if (d->push != NULL) {
         u->head = d->push->head;
+        u->reader = d->push->self;
         h = d->push->was;
-        h.magic = DLPI_PUSH_MAGIC;
+        if ((u->fd = dlpi_push_reopen(d->push->fd)) < 0)
+            rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", NULL, errno);
     } else {
-        rc = dlpi_pusher_map(u, d->path, &h, err);
-        if (rc == DLP_OK && !dlpi_push_head_ok(&h, u->map_bytes))
-            rc = dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                                "%s is no push of this version, or it is damaged",
-                                dlpi_path_end(d->path));
+        rc = dlpi_pusher_enter(u, d->path, &h, err);
     }
     if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
     if (rc != DLP_OK) return rc;
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
         return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
-    number = dlp_mpsc_attach_tx(&u->tx, dlpi_at(u->head, h.bundle_at), h.bundle_bytes,
-                                d->number ? (int)d->number - 1 : DLP_NONE);
-    if (number < 0)
-        return dlpi_error_set(err, number, "number",
-                              number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
-                                                     : "the lanes (%" PRIu32 ") are damaged",
-                              h.max_producers);
-    if (u->tx.lane.record_bytes != u->at.record ||
-        dlp_mpsc_bytes(h.record_bytes, u->tx.lane.capacity, h.max_producers) != h.bundle_bytes)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                              "the lanes are of another size, or number");
-    if (d->number > 0 && dlpi_pusher_said_end(u)) {
-        dlp_mpsc_detach_tx(&u->tx);
-        return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", d->number);
-    }
-    u->number = (uint32_t)number + 1;
+    if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;
     u->lanes = h.max_producers;
-    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + (u->number - 1);
+    if ((rc = dlpi_pusher_stream(u, d->number, err)) != DLP_OK) return rc;
     dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
     return DLP_OK;
 }
 
 static void dlpi_pusher_free(dlp_pusher *u) {
+    if (u->fd >= 0 && u->number > 0) dlpi_place_free(u->fd, u->number - 1);
+    if (u->fd >= 0) close(u->fd);
     if (u->map) munmap(u->map, (size_t)u->map_bytes);
+    if (u->reader >= 0 && !u->borrows) close(u->reader);
     free(u);
 }
 
@@ -26272,6 +27254,8 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
     if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
     memset(u, 0, sizeof *u);
+    u->fd = u->reader = -1;
+    u->borrows = desc->push != NULL;
     if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
         dlpi_pusher_free(u);
         return rc;
@@ -26290,8 +27274,7 @@ static bool dlpi_pusher_over(const dlp_pusher *u) {
 
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_pusher_over(u)) return false;
-    return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
+    return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
 }
 
 /* Have a record, waiting for room; what is begun is had again. */
@@ -27429,7 +28412,7 @@ static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->ma
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : dlp_device_host();
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
     *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
     if (make != 0) return make == 1 ? 2 : 4;
@@ -29369,6 +30352,16 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
+   one core at most, so the cores in use do not tell. */
+static bool dlpi_cores_crowded(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0 && dlpi_stage_core_wait(g) > 0.2 * (double)g->busy_ns) return true;
+    }
+    return false;
+}
+
 /* Cores that were busy while it was measured; *wanted: with those that were waited for. */
 static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
@@ -29405,7 +30398,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     double used, wanted;
     for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
     used = dlpi_sim_measured_cores(s, idle, &wanted);
-    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -29694,24 +30687,108 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* True if a simulation of the pipe as it is gives about what was measured. */
+static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
+    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+}
+
+enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
+   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
+static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
+                                dlp_predict *gives) {
+    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
+    dlp_predict_desc d = {.prefetch_factor = ahead};
+    dlp_stats deeper = *s;
+    dlp_predict now;
+    double most, last = 0;
+    int n = 0;
+    deeper.prefetch_factor = ahead;
+    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
+    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
+        d.workers[i] = workers[n] = w;
+        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
+        if (gives[n].items_per_s < 1.05 * last) break;
+        last = gives[n].items_per_s;
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+    }
+    return last > 1.05 * now.items_per_s ? n : 0;
+}
+
+/* What limits a pipe as foretold for the most workers of stage i that help. */
+static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
+    if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
+    if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
+        return DLPI_LIMIT_CORES;
+    for (int k = 0; k < l->n; k++)
+        if (k != i && p->busy_share[k] >= 0.9) return k;
+    return DLPI_LIMIT_PREFETCH;
+}
+
+/* What to change for an inline stage that can have one worker, or is not to be simulated. */
+static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
+    dlpi_text_add(
+        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
+        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+}
+
+/* The fetch stage waits for writers, of whom none lives. False: it does not. */
+static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_reader_words words;
+        memcpy(&words, g->own, sizeof words);
+        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
+        dlpi_text_add(
+            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
+            words.ended, words.writers);
+        if (words.last > 0)
+            dlpi_text_add(t,
+                          "Change: start producer %" PRIu64
+                          " again, with its number: it is gone, and did not say the end.\n",
+                          words.last);
+        else
+            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
+        return true;
+    }
+    return false;
+}
+
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    const int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    int32_t workers[DLPI_INLINE_STEPS];
+    dlp_predict gives[DLPI_INLINE_STEPS];
+    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (v->rate_plus_one < v->rate * 1.05) {
+    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
-    } else {
-        dlpi_text_add(t,
-                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker"
-                                                         : dlpi_limit_name(s, v->next_limit).s);
+                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
+                                                                                 : "the rest is");
+    else if (n < 0)
+        dlpi_explain_one_worker(t, s, v);
+    for (int k = 0; k < n; k++) {
+        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
+        if (k == 0)
+            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
+                          workers[k], rate.s);
+        else if (k < 3 || k == n - 1)
+            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
     }
+    if (n > 0)
+        dlpi_text_add(t, "; then the limit is %s.\n",
+                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
 }
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
@@ -29786,8 +30863,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
         return 0;
     }
-    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
-    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
@@ -30072,7 +31148,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
-    if (v.limiting_stage >= 0) {
+    if (dlpi_explain_writers(&t, s)) {
+    } else if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
@@ -30300,6 +31377,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
+    dlpi_roles_begin(p);
     dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
@@ -30943,7 +32021,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->sharing != NULL)
+    if (dlpi_is_shared(p))
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
                               "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
@@ -30967,7 +32045,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
+    if (dlpi_source_by_number(p)) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
@@ -31115,7 +32193,7 @@ DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    if (p->sink == NULL) return DLP_ERR_ARG;
+    if (p->sink_stage == NULL) return DLP_ERR_ARG;
     *out = dlpi_transfer_of(p->sink_stage)->d;
     out->device = &dlpi_transfer_of(p->sink_stage)->device;
     return DLP_OK;
@@ -31721,7 +32799,7 @@ typedef struct dlpi_choice {
 
 /* Is there room for what the plan wants of the device? The rest is *host's. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
     uint64_t bytes = dlpi_sink_bytes(p), room = 0;
     *host = p->plan_bytes;
     if (d == NULL || d->copy == dlp_device_host()->copy) return true;

@@ -99,7 +99,7 @@ found_in() { # SRC FILE...
             "(stages|open)/(found|expand|pack)[.]h|inputs/.*|report/packing[.]h")
         feature("pack", "pack", "dlpi_(pack|fit)_[a-z_]+", "DLP_PACK_[A-Z]+|DLP_STAGE_PACK",
             "(stages|open|inputs)/pack[a-z_]*[.]h|report/packing[.]h")
-        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push[.]h")
+        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push(er|_[a-z]+)?[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"
@@ -110,7 +110,7 @@ found_in() { # SRC FILE...
     # Does a share of a condition look at whether a role is there?
     function asks_role(s) {
         gsub(/->(keeper|sink|holder|source)->[a-z_]+[(]/, "(", s)
-        return s ~ /(->|[.])(lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
+        return s ~ /(->|[.])(lends|lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
     }
 
     # Has a line of the core a word of a feature that is not its own, or a role?
