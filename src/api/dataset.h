@@ -67,10 +67,10 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
+    uint64_t n_items;        /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
                                   its counts */
-    const dlp_field *fields;   /* required; [n_fields] copied */
-    uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
+    const dlp_field *fields; /* required; [n_fields] copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
