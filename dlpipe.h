@@ -79,17 +79,18 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
-   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
-   >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run >>impl-collate
-   >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
-   >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
-   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
+   >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail
+   >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
+   >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
+   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
    >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
@@ -259,7 +260,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, next, close
+     log                          start, next, close; of a push's writers: its fetch worker
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -1340,6 +1341,8 @@ typedef struct dlp_dataset {
                                  one's own dlp_pipe_add_expand stands before fetch */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
+    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
+                            The wire of a source sets it. NULL: none */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -2429,7 +2432,9 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
+   loaders go ahead until all CPU buffers and all device buffers are full: prefetch_factor is
+   cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
    them. Batches are views everywhere else.
 
@@ -2982,7 +2987,7 @@ typedef struct dlp_worker_stats {
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known */
+                                   known. Inline: in callbacks, by a sample every 5 ms */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
@@ -3227,8 +3232,9 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
    their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
    cores; where others had some of those, as many as were left for the pipe. What costs of its own
    come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. Of stages that ran inline CPU
-   time is not measured: they are taken to compute all the time. */
+   items would take alone, where the cores were full when measured. The CPU time of an inline stage
+   is known by samples. If the consumer often waited for a core there, others have the cores, and no
+   worker is foretold to help. */
 
 typedef struct dlp_predict_desc {
     int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
@@ -3533,7 +3539,14 @@ DLPDEF int dlp_files_close(dlp_files *files);
    as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
    was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
    ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
-   mapping does. `reads` turns both into errors, for a system call a window. */
+   mapping does. `reads` turns both into errors, for a system call a window.
+
+   A shard without a header of llm.c may be anything. A shard that begins with the magic of another
+   format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
+   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
+   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
+   refusal and warnings off. */
 
 enum {
     DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
@@ -3565,6 +3578,7 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256, or with
                                  dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
                                  in any order */
+    int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -3583,6 +3597,7 @@ typedef struct dlp_tokens_info {
                     do: what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
+    const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
 } dlp_tokens_info;
 
 typedef struct dlp_tokens dlp_tokens;
@@ -3591,9 +3606,9 @@ typedef struct dlp_tokens dlp_tokens;
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
    DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
-   version, a number of tokens that is not the file's, half a token); DLP_ERR_UNSUPPORTED (a
-   big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk; allocates some 150 bytes a
-   shard; mappings are not in the pipe's plan.
+   version, another format's magic, a number of tokens that is not the file's, half a token);
+   DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
+   allocates some 150 bytes a shard; mappings are not in the pipe's plan.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
 DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
 
@@ -3601,8 +3616,9 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), writes_all_bytes, fetch and user of the dataset; worker_init, worker_exit
-   and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for
+   DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */
@@ -3832,7 +3848,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
-     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
                                   .loader = {.batch_size = 64, .num_workers = 1}};
      if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
      producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
@@ -3843,9 +3859,16 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
-   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push after the end get DLP_STOPPED.
+   stream ends for the pipe when `writers` producers have said so, or after dlp_push_stop, with what
+   had been pushed. A successor says the end for the one that died before it did. The last batch may
+   be short. Producers that push after the end get DLP_STOPPED. So do producers that wait for room
+   when the pipe has an error or is closed, or when its program is gone.
+
+   The kernel says who lives, not a number: a producer holds a lock on its place, and knows the
+   reader by a pidfd. So producers may run in other containers, the place of a killed producer is
+   free at once, and of two that live only one has a number. Where producers have come, and none of
+   a stream that has not ended lives, the pipe's log and explain say so at once; after lost_ms next
+   fails. A child that a producer forks has its place, too, until it ends or calls exec.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3867,12 +3890,17 @@ typedef struct dlp_push_desc {
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
-    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    uint32_t writers;        /* required: streams that end before the pipe's does, which is how many
+                                producers say the end. 1 where only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_* */
     uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
-    const char *path;        /* NULL: for threads and children of this process. Else a file that is
-                                made, mode 0600, and removed by close, in /dev/shm say: others open
-                                it by this path. It must not be there */
+    uint32_t lost_ms; /* next fails when no writer has lived for so long, of streams that have
+                                not ended; 0: 60000. Before the first producer came it may wait for
+                                ever */
+    const char *path; /* NULL: for threads and children of this process. Else 1..107 bytes: a
+                                socket is made there, mode 0600, and removed by close. Others open
+                                the push by this path. A socket that a killed program left there is
+                                taken over; anything else must not be there */
 } dlp_push_desc;
 
 typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
@@ -3880,11 +3908,13 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+   (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers
+   producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
-   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   or 1, threads, no fetcher, epochs 1: else start, or the loader's open, fails with words). With 0
    workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
    where cores are few. */
 DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
@@ -3893,7 +3923,7 @@ DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc
    DLP_STOPPED. Any thread, or a signal handler; does not wait. */
 DLPDEF void dlp_push_stop(dlp_push *push);
 
-/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+/* Free the lanes, remove the path. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
    it. Producers of this process are closed before. */
 DLPDEF int dlp_push_close(dlp_push *push);
 
@@ -3902,7 +3932,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
+    uint32_t attached, ended; /* producers that live and have a lane; ends that were read */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
@@ -3915,20 +3945,25 @@ typedef struct dlp_pusher_desc {
                                 pipe's: names, types, shapes */
     uint32_t n_fields;
     uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
-                        be gone (killed, or closed without having said the end) */
+                        be gone (killed, or closed without having said the end), as a producer lives
+                        until it is closed */
 } dlp_pusher_desc;
 
 /* Become a producer.
-   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
-   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
-   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
+   out: to be closed, by the process that opened it; used by one thread at a time - returns DLP_OK;
+   DLP_ERR_ARG (also: other fields); DLP_ERR_BUSY (all places are taken, or the producer `number`
+   lives); DLP_ERR_SYSTEM (the path: errnum ECONNREFUSED if the pipe's program is gone, ETIMEDOUT if
+   it has not answered for 5 s; or /proc is not mounted); DLP_ERR_CORRUPT (there is no push, or a
+   damaged one); DLP_ERR_UNSUPPORTED (a push of another version); DLP_ERR_STATE (`number` has said
+   the end of its stream: a successor has nothing left to do); DLP_STOPPED - any thread, any process
+   - keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the
+   end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
@@ -4289,6 +4324,45 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 }
 
 #endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-places     PLACES: WHO LIVES
+   A place is a byte of a file that processes share, whether or not the file is so long. The process
+   that has the place holds a lock on this byte, by an open file description of its own. The kernel
+   frees the lock when the last process that has the description is gone. So no process number says
+   who lives, and processes of other pid namespaces may take places, too. A child that was forked by
+   the holder, and has not called exec, has the description as well. */
+
+static struct flock dlpi_place(uint32_t i, short type) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
+}
+
+/* Take place i. False: another description has it. */
+static bool dlpi_place_take(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_WRLCK);
+    return fcntl(fd, F_OFD_SETLK, &f) == 0;
+}
+
+/* True if another description has place i, or if the kernel does not say. */
+static bool dlpi_place_taken(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_WRLCK);
+    return fcntl(fd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
+}
+
+/* Give place i back, also for children that have the description. */
+static void dlpi_place_free(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_UNLCK);
+    (void)fcntl(fd, F_OFD_SETLK, &f);
+}
+
+/* True if the process of a pidfd is gone. fd: -1 means not known, so false. */
+static bool dlpi_process_gone(int fd) {
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    return poll(&look, 1, 0) == 1 && (look.revents & POLLIN) != 0;
+}
+
+/* A pidfd of the process (Linux 5.3). -1: errno. */
+static int dlpi_pidfd_open(pid_t pid) { return dlpi_fd_above((int)syscall(434, pid, 0u)); }
 
 /* ---- what cgroups and /proc say ---- */
 
@@ -8019,7 +8093,16 @@ typedef struct dlpi_reader {
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
                         rows of t, that nobody has had; how many. From there on the callback has
                         them */
+    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error: nothing more is read
+                                                      by it. Any of its threads */
 } dlpi_reader;
+
+/* What a reader says of those who write: in the fetch stage's record of its own. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers;       /* ends that were read, of so many */
+    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
@@ -8182,6 +8265,9 @@ struct dlp_call {
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
+    double used_share, waited_share; /* of an inline worker's time, in its last sample */
+    uint64_t sleeps;                 /* at the sample's begin */
+    bool sampling;
 } dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
@@ -8312,9 +8398,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
-    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint32_t reach;       /* batches under way at once, at most; a seek may narrow it */
-    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
+    uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
+    uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
@@ -8410,9 +8495,6 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
-/* What the consumer holds. The batch itself is the consumer's, who may write over it. */
-enum { DLPI_OUT_HELD = 1, DLPI_OUT_LAST = 2 /* it is the last of its epoch */ };
-
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -8503,7 +8585,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *lent;                 /* [n_out] DLPI_OUT_*; 0: not lent */
+    uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -9038,9 +9120,18 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
+/* True if the dataset has the callback of its reader, and so the reader's user. */
+static bool dlpi_reader_wired(const dlp_dataset *d) {
+    return d->reader != NULL && d->fetch == d->reader->fetch;
+}
+
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
-    if (p->err.code == 0) p->err = *e;
+    const dlpi_stage *st = p->fetch;
+    if (p->err.code != 0) return p->err.code;
+    p->err = *e;
+    if (st != NULL && dlpi_reader_wired(&st->dataset))
+        st->dataset.reader->failed(st->dataset.user, p);
     return p->err.code;
 }
 
@@ -9579,10 +9670,10 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
+   batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
+   the cells that stay lies one that nobody writes. A batch that is left out is there for as long as
+   it is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -9599,16 +9690,16 @@ static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
 }
 
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage after which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
+/* Item cells for batch b in slot s. A cell is free again when its batch has left the stage after
+   which nobody needs its items. There are as many cells as batches may be between here and next, so
+   one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+        /* Y1 <- Y1 */
+        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
     }
     use[i].b = b;
     use[i].slot = s;
@@ -9619,7 +9710,8 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    if (p->cells == DLPI_CELLS_TURN) return (uint32_t)(b % p->n_cells);
+    return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* What a collate reads lies in cells of its own. */
@@ -11001,32 +11093,85 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
+   and how long it waited for one; the second not at each short sleep. */
+static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
+    const dlpi_cpu last = *cpu;
+    const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
+    dlpi_cpu_read(cpu, file);
+    if (file) cpu->noted_ns = now;
+    dlpi_bump(&w->block->cpu_ns, cpu->used_ns - last.used_ns);
+    dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
+}
+
+/* ---- the cores that inline workers use ----
+   The thread of an inline worker is the consumer's, which does other things too. So a sample is
+   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
+   between two samples is taken to use the cores as the last sample did. A thread that never slept
+   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
+#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a sample if one is due. What it costs is no work. */
+static void dlpi_cpu_sample_begin(dlpi_worker *w) {
+    dlpi_cpu *cpu = &w->cpu;
+    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
+    cpu->noted_ns = w->last_ns;
+    cpu->sampling = true;
+    cpu->sleeps = dlpi_cpu_sleeps();
+    dlpi_cpu_read(cpu, true);
+    w->last_ns = dlpi_now_ns();
+}
+
+/* The sample is over: a stretch of ns, more than 0. */
+static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sampling = false;
+}
+
+/* An inline worker has worked for ns, more than 0. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
+    double all = (double)ns * w->p->pace.call_clock_every;
+    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+}
+
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
+    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
+    dlpi_cpu_sample_begin(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
-}
-
-/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one. The second is asked of a file, so not at each short sleep. */
-static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
-    struct timespec t;
-    uint64_t ns, sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
-        ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
-        cpu->used_ns = ns;
-    }
-    if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
-    cpu->noted_ns = now;
-    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
-    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
-    cpu->waited_ns = sched[1];
 }
 
 /* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
@@ -11063,12 +11208,14 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
     dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
+    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
+    dlpi_cpu_sample_begin(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -12355,8 +12502,8 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
-    if (tail - delivered < p->prefetch) return false;
-    return w->low == tail;
+    bool cells = w->claim_end != 0 && w->low == w->claim_end; /* they are all taken */
+    return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
 /* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
@@ -13344,7 +13491,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_ctl *ctl = p->ctl;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    p->lent[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
@@ -13665,10 +13812,9 @@ __attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
         if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
         st->skip_told = true;
         dlpi_warn(p,
-                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
-                  st->name, k.index,
-                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
     }
 }
 
@@ -13699,7 +13845,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, (p->lent[v] & DLPI_OUT_LAST) != 0, to);
+    dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -14257,7 +14403,7 @@ static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
@@ -14468,7 +14614,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
+    if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
     many->fetcher = d->fetcher;
     many->batch_pool = d->batch_pool;
@@ -17452,9 +17600,24 @@ static void dlpi_fit_live(dlpi_pack *k) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
+/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
+    const char *words = "0 or 1: what is read on has one worker";
+    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
+    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
+                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
+                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
+    if (p->repeat)
+        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
+                    "0 or 1: what is read on comes once");
+    return p->err.code;
+}
+
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    DLPI_UNUSED(st);
-    return dlpi_open_end_check(p);
+    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
 /* Workers, or items that they have at once, beyond what is under way have nothing to do. */
@@ -17478,13 +17641,10 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* Has the dataset the callback of its reader, and so what is the reader's user? */
-static bool dlpi_fetch_as_wired(const dlp_dataset *d) { return d->fetch == d->reader->fetch; }
-
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_fetch_as_wired(&st->dataset))
+    if (world > 1 && dlpi_reader_wired(&st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -17497,6 +17657,16 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
                   p->rows_end != st ? rows : 0, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
+}
+
+/* By observers: what the reader says of those who write. */
+static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    uint64_t *own = s->figures.stages[stage].own;
+    for (uint64_t i = 0; i < 4 && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, &own[i])) return false;
+    return true;
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -17542,7 +17712,7 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     const dlp_dataset *d = &st->dataset;
-    uint64_t writers = dlpi_fetch_as_wired(d) ? d->reader->writers(d->user) : 1;
+    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
 }
@@ -17550,7 +17720,8 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_WORDS_OF_FETCH \
-    .foretold = dlpi_fetch_foretold, .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
     .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
@@ -18784,6 +18955,8 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    /* loaders wait for its cell */
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -20636,8 +20809,10 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_at_fn rows_at;
     bool in_place; /* views are of what rows_at says */
     void *user;
-    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
+    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
     uint32_t view_rows; /* rows of this rank's full batch */
@@ -21211,6 +21386,45 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
+/* ---- loaders, where more chunks are under way than there are CPU buffers ----
+   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
+   still. The transfer stage wakes a loader when a batch is on the device. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_loads_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
+}
+
+static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
+    dlpi_loads_bound(w);
+    return dlpi_rows_find(w, t);
+}
+
+static bool dlpi_loads_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_loads_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
+    if (p->fetch->ops == &c->loads) return;
+    c->loads = *p->fetch->ops;
+    c->loads.find = dlpi_loads_find;
+    c->loads.step = dlpi_loads_step;
+    p->fetch->ops = &c->loads;
+}
+
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
@@ -21227,7 +21441,8 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
-        p->n_cells = p->prefetch;
+        p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
+        if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
@@ -21366,6 +21581,15 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
+/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
+    uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
+    if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
+    c->loadable += c->cpu_loading - room;
+    if (c->loadable > c->per_epoch) c->loadable = c->per_epoch;
+    c->cpu_loading = room;
+}
+
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
@@ -21389,6 +21613,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
+    dlpi_chunks_wait(&x, c);
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
@@ -23947,6 +24172,7 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->fetch = fetch;
     to->user = user;
     to->open_end = 0;
+    to->warning = NULL;
 }
 
 #include <glob.h>
@@ -23967,7 +24193,8 @@ struct dlp_tokens {
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
-    bool reads;
+    bool reads, insist;
+    char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
     uint64_t row_bytes;    /* of a window as it is delivered */
@@ -24069,26 +24296,93 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
+/* ---- does a shard look like tokens? ---- */
+
+enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
+
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
+   known. */
+static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
+    static const struct {
+        const char *name, *magic;
+        size_t bytes;
+    } known[] = {{"NumPy (dlp_arrays_open reads it)", "\x93NUMPY", 6},
+                 {"zip", "PK\x03\x04", 4},
+                 {"gzip", "\x1f\x8b\x08", 3},
+                 {"zstd", "\x28\xb5\x2f\xfd", 4},
+                 {"HDF5", "\x89HDF", 4},
+                 {"Parquet", "PAR1", 4},
+                 {"an index of Megatron", "MMIDIDX", 7}};
+    if (n >= 4 && dlpi_llmc_magic(dlpi_little32(head))) return "llm.c (DLP_TOKENS_LLMC)";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0)
+            return known[i].name;
+    return NULL;
+}
+
+/* True if n bytes have no control characters but white space. */
+static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] == 127 || (b[i] < 32 && (b[i] < '\t' || b[i] > '\r'))) return false;
+    return n >= DLPI_TOKENS_FEW;
+}
+
+/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
+    uint64_t words = n / width, low[2] = {0, 0}, large = 0;
+    bool paired;
+    for (uint64_t i = 0; i < words; i++) {
+        const uint8_t *w = b + i * width;
+        uint32_t id = width == 4 ? dlpi_little32(w) : (uint32_t)w[0] | (uint32_t)w[1] << 8;
+        low[i & 1] += id < 16;
+        large += id >> 24 != 0;
+    }
+    if (dlpi_tokens_text(b, n)) return "all bytes are text; they must be token ids";
+    if (words < DLPI_TOKENS_FEW) return NULL;
+    paired = (low[0] == (words + 1) / 2) != (low[1] == words / 2);
+    if (paired && width == 2)
+        return "every other word is below 16, as in 32-bit ids (DLP_TOKENS_U32)";
+    if (paired) return "every other word is below 16, as in 64-bit ids";
+    return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
+}
+
+/* Refuse a shard that begins as another format does. Note the first that looks like something else.
+   header: bytes before its tokens. */
+static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t width,
+                               dlp_error *err) {
+    uint8_t b[DLPI_TOKENS_SAMPLE];
+    const char *other;
+    int64_t got = dlpi_mapped_pread(m, t->header_bytes, sizeof b, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (t->header_bytes == 0 && (other = dlpi_tokens_magic(b, (uint64_t)got)) != NULL)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "the magic of %s; it must be token ids. Or set insist = 1", other);
+    other = dlpi_tokens_doubt(b, (uint64_t)got, width);
+    if (other != NULL && t->warning[0] == 0) {
+        uint64_t length = strlen(m->path), from = length > 50 ? length - 50 : 0;
+        snprintf(t->warning, sizeof t->warning, "tokens: %s: %s. insist = 1 takes it as it is",
+                 m->path + from, other);
+        t->info.warning = t->warning;
+    }
+    return DLP_OK;
+}
+
 /* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
     int rc = dlpi_tokens_width(t, m, width, err);
-    uint8_t head[4];
     if (rc != DLP_OK) return rc;
     if (m->size < t->header_bytes)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
                                  "the file ends in its header of %" PRIu64 " bytes",
                                  t->header_bytes);
+    if (!t->insist && (rc = dlpi_tokens_look_at(t, m, width, err)) != DLP_OK) return rc;
     bytes = m->size - t->header_bytes;
     if (bytes % width != 0)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
                                  "ends in %" PRIu64 " bytes of a token of %" PRIu64, bytes % width,
                                  width);
-    if (t->format == DLP_TOKENS_NANOGPT && dlpi_mapped_pread(m, 0, 4, head) == 4 &&
-        dlpi_llmc_magic(dlpi_little32(head)))
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins with a magic of llm.c: DLP_TOKENS_LLMC?");
     s->header_bytes = t->header_bytes;
     s->tokens = bytes / width;
     return DLP_OK;
@@ -24141,6 +24435,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
+                  {"insist", "0 or 1"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -24153,6 +24448,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->stride > UINT64_C(1) << 48,
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
+                       d->insist != 0 && d->insist != 1,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -24174,6 +24470,7 @@ static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     if (t == NULL) return NULL;
     t->format = d->format;
     t->reads = d->reads != 0;
+    t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
     t->info.length = d->length;
@@ -24421,6 +24718,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
     dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
+    dataset->warning = t->info.warning;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -25477,48 +25775,48 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
-   is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
-   (LT1 -> LT2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
-   the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
-   fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
-   that maps it; offsets are computed from the copy.
+   >>impl-push-memory    THE MEMORY OF A PUSH
+   The memory has a head, a line for each producer, and a bundle of lanes (>>queues). It is a file
+   without a name. The file is sealed, so that nobody can cut it while others have it mapped. Place
+   i of the file (>>impl-places) belongs to the producer in lane i. The reader lives as long as its
+   pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
+
+   A producer copies the head once, checks it, and computes offsets from the copy. A record is a
+   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes.
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
-          left            the pipe's worker     producers that wait (PU2)
-   LO1    owners          >>queues              reader, producers: how many there are, a hint
-   -      line.refused    its producer          statistics
-   -      items, left     the reader            statistics
-   -      begun           a worker that begins  itself: each pipe counts its rows from 0
-   U4     users           see >>impl-mapped
+          left            the pipe's worker,    producers that wait (PU2)
+                          and its consumer
+   LO1     owners          >>queues              reader, producers: how many there are, a hint
+   -      line.begun      its producer          reader, after it looked at the place: a lock of the
+                                                kernel orders them
+   -      line.refused    its producer          statistics */
 
-   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
-   the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region. */
-
-#include <signal.h>
-
-#define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
+#define DLPI_PUSH_MAGIC UINT64_C(0x0068737570706c64) /* "dlppush" */
+#define DLPI_PUSH_VERSION 1u
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
 enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
+enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have lengths of their own; not written yet */
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
+    uint32_t version, flags;    /* these three lie here in every version */
     uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
     uint32_t record_bytes, max_producers, n_fields, full;
-    int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
+    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
 } dlpi_push_head;
+_Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
+_Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 
 typedef struct dlpi_push_line { /* in region: of a producer */
     uint64_t refused;
-    uint8_t pad[DLPI_LINE - 8];
+    uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
+    uint8_t pad[DLPI_LINE - 16];
 } dlpi_push_line;
+_Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
 typedef struct dlpi_push_fields { /* where each lies in a record */
     uint32_t n;
@@ -25528,46 +25826,6 @@ typedef struct dlpi_push_fields { /* where each lies in a record */
 typedef struct dlpi_push_crowd {
     uint32_t attached, looks;
 } dlpi_push_crowd;
-
-struct dlp_push {
-    dlpi_push_head *head;
-    dlpi_push_head was; /* as open wrote it */
-    dlpi_push_fields at;
-    dlp_field fields[DLP_MAX_FIELDS];
-    char names[DLP_MAX_FIELDS][32];
-    char *path;
-    uint64_t keep, capacity;
-    uint32_t users; /* U4 */
-    uint32_t writers, n_ended;
-    bool over; /* the reader's, as all below */
-    dlp_mpsc_rx rx;
-    dlp_spsc_rx *lanes;
-    uint64_t *items, *left; /* [max_producers] */
-    const uint32_t *owners; /* the same, in region */
-    uint32_t begun;         /* what follows is of the pipe that reads */
-    uint64_t given;         /* rows that have their items */
-    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
-                         would have no end */
-    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
-                         asks again */
-    uint64_t n_kept;
-    uint32_t damaged_by; /* whose lane it was, while damaged */
-    const dlp_pipe *by;  /* that reads, since begun */
-    dlpi_push_crowd crowd;
-};
-
-struct dlp_pusher {
-    void *map; /* NULL: the push's own */
-    uint64_t map_bytes;
-    dlpi_push_head *head;
-    dlpi_push_line *line;
-    dlpi_push_fields at;
-    dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    uint32_t number, full, lanes;
-    dlpi_push_crowd crowd;
-    bool ended;
-};
 
 /* ---- what the desc may say ---- */
 
@@ -25621,86 +25879,49 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     return rc;
 }
 
-static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
-    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
-        return dlpi_push_bad(err, "max_producers", "0..4096");
-    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
-        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
-    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
-        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
-    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
-        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
-    return DLP_OK;
-}
-
-/* ---- the mapping ---- */
+/* ---- the file ---- */
 
 static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
-    dlpi_error_set(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, "path", "%s%s%s: %s",
-                   call, path ? " of " : "", path ? dlpi_path_end(path) : "",
-                   errnum == EEXIST
-                       ? "it is there already: another pipe's, or left by one that was "
-                         "killed, then remove it"
-                       : strerror(errnum));
+    int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    dlpi_error_set(err, code, path ? "path" : "", "%s%s%s: %s", call, path ? " of " : "",
+                   path ? dlpi_path_end(path) : "",
+                   errnum == EFBIG ? "more bytes than a file may have here (ulimit -f)"
+                                   : strerror(errnum));
     if (err) err->errnum = errnum;
-    return errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    return code;
 }
 
-/* A new mapping of bytes zeros, of a new file if there is a path. */
-static int dlpi_push_map(const char *path, uint64_t bytes, void **map, dlp_error *err) {
-    int fd = -1, errnum = 0;
-    if (path != NULL) {
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-        if ((errnum = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
-            close(fd);
-            unlink(path);
-            return dlpi_push_system(err, "posix_fallocate", path, errnum);
+/* Make a sealed file of zeros, and map it. fd: written. */
+static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
+    const char *call = "memfd_create";
+    *fd = -1;
+    if (dlpi_file_may_be(bytes))
+        *fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-push", 3u));
+    if (*fd < 0) return dlpi_push_system(err, call, NULL, errno);
+    call = "ftruncate";
+    *map = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)bytes) == 0) {
+        call = "fcntl (F_ADD_SEALS)";
+        if (fcntl(*fd, 1033, 6) == 0) { /* no shrink, no growth */
+            call = "mmap";
+            *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
         }
     }
-    *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                path ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
-    errnum = errno;
-    if (fd >= 0) close(fd);
     if (*map != MAP_FAILED) return DLP_OK;
-    if (path != NULL) unlink(path);
-    return dlpi_push_system(err, "mmap", path, errnum);
+    *map = NULL;
+    return dlpi_push_system(err, call, NULL, errno);
 }
 
-static void dlpi_push_free(dlp_push *s) {
-    if (s->head != NULL) {
-        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
-        munmap(s->head, (size_t)s->was.total_bytes);
-        if (s->path) unlink(s->path);
-    }
-    free(s->path);
-    free(s->lanes);
-    free(s->items);
-    free(s);
+/* Another open file description of the file: locks belong to a description. -1: errno. */
+static int dlpi_push_reopen(int fd) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
-/* Sizes, as they will stand in the head. */
-static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
-    dlpi_push_head h;
-    memset(&h, 0, sizeof h);
-    h.max_producers = d->max_producers ? d->max_producers : 16;
-    h.record_bytes = (uint32_t)at->record;
-    h.n_fields = at->n;
-    h.fields_id = at->id;
-    h.full = (uint32_t)d->full;
-    h.pid = (int32_t)getpid();
-    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
-    h.bundle_at =
-        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
-    h.bundle_bytes =
-        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
-    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
-    return h;
-}
-
-/* Producers that are attached, counted again at every wait or, of many lanes, now and then: a wait
-   may be shorter than to look at all of them. One that was killed counts until another one has its
-   place. */
+/* Count the attached producers again at every wait. If there are many lanes, count them now and
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
+   counts until another one has its place. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -25720,18 +25941,388 @@ static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns,
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push-door      HOW ANOTHER PROGRAM COMES IN
+   The path of a push is a socket. A thread of the reader's program answers each producer that
+   connects: one message with the push's magic, the file of the memory, and the reader's pidfd. So
+   the file has no name by which a third program could cut it, and a producer may be in another pid
+   or mount namespace. The thread answers also while the consumer pauses.
+
+   A socket that nobody listens at was left by a program that was killed; open takes its path over.
+   A child that the killed program forked may still have the socket: since Linux 6.5 the socket
+   tells whether the program that listened lives. Two programs that open or close the same path at
+   the same time are kept apart by a lock on the directory. */
+
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { DLPI_DOOR_MS = 5000 }; /* wait so long for the lock of a directory, or for an answer */
+
+typedef struct dlpi_door {
+    int fd;             /* listens; -1: there is no door */
+    int memory, reader; /* what it hands out: borrowed */
+    dev_t dev;          /* of the socket at the path */
+    ino_t ino;
+    pthread_t thread;
+} dlpi_door;
+
+/* ---- the path ---- */
+
+/* The address of a path. False: the path is empty or too long. */
+static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
+    size_t n = strlen(path);
+    memset(to, 0, sizeof *to);
+    to->sun_family = AF_UNIX;
+    if (n == 0 || n >= sizeof to->sun_path) return false;
+    memcpy(to->sun_path, path, n);
+    return true;
+}
+
+static int dlpi_door_socket(int flags) {
+    return dlpi_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+}
+
+/* Connect to what listens at the address, without waiting. -1: errno, ECONNREFUSED if nobody does,
+   EAGAIN if too many others wait for an answer. */
+static int dlpi_door_knock(const struct sockaddr_un *at) {
+    int errnum, fd = dlpi_door_socket(SOCK_NONBLOCK);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)at, sizeof *at) == 0)
+        return fd;
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+/* True if the program that listens is gone, and only a child of it has the socket still. */
+static bool dlpi_door_deserted(int connected) {
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    bool gone;
+    if (getsockopt(connected, SOL_SOCKET, 77, &pidfd, &bytes) != 0) /* SO_PEERPIDFD (Linux 6.5) */
+        return errno == ESRCH || errno == EINVAL; /* it is not even a zombie any more */
+    gone = dlpi_process_gone(pidfd);
+    close(pidfd);
+    return gone;
+}
+
+/* Was the socket at the path left by a program that is gone? False: errno says what it is. */
+static bool dlpi_door_stale(const struct sockaddr_un *at) {
+    struct stat st;
+    bool stale;
+    int fd;
+    if (lstat(at->sun_path, &st) != 0) return errno == ENOENT;
+    errno = EEXIST;
+    if (!S_ISSOCK(st.st_mode)) return false;
+    fd = dlpi_door_knock(at);
+    stale = fd >= 0 ? dlpi_door_deserted(fd) : errno == ECONNREFUSED;
+    if (fd >= 0) close(fd);
+    errno = EADDRINUSE;
+    return stale;
+}
+
+/* Open the directory of the path, and lock it. -1: errno. */
+static int dlpi_door_lock(const char *path) {
+    const struct timespec pause = {0, 2000000};
+    char name[DLPI_PATH_MAX];
+    int fd, errnum = 0;
+    dlpi_directory_of(name, path);
+    fd = dlpi_fd_above(open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0) return -1;
+    for (int i = 0; i < DLPI_DOOR_MS / 2; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+        errnum = errno;
+        if (errnum != EWOULDBLOCK && errnum != EINTR) break;
+        nanosleep(&pause, NULL);
+    }
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+static void dlpi_door_unlock(int directory) {
+    flock(directory, LOCK_UN); /* a child that was forked in between has it, too */
+    close(directory);
+}
+
+/* ---- the reader's side ---- */
+
+/* Hand out the two descriptors. A guest that does not take them, or is gone, is no matter. */
+static void dlpi_door_give(const dlpi_door *d, int connected) {
+    uint64_t hello = DLPI_PUSH_MAGIC;
+    const int fds[2] = {d->memory, d->reader};
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof fds)];
+    } to;
+    struct msghdr m = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &to, .msg_controllen = sizeof to.room};
+    memset(&to, 0, sizeof to);
+    to.head.cmsg_level = SOL_SOCKET;
+    to.head.cmsg_type = SCM_RIGHTS;
+    to.head.cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(&to.head), fds, sizeof fds);
+    (void)sendmsg(connected, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void *dlpi_door_serve(void *arg) {
+    const struct timespec pause = {0, 10000000};
+    const dlpi_door *d = arg;
+    prctl(PR_SET_NAME, "dlp-push");
+    for (;;) {
+        int fd = dlpi_fd_above(accept4(d->fd, NULL, NULL, SOCK_CLOEXEC));
+        if (fd < 0 && errno == EINVAL) return NULL; /* it is shut down */
+        if (fd < 0 && errno != EINTR) nanosleep(&pause, NULL);
+        if (fd < 0) continue;
+        dlpi_door_give(d, fd);
+        close(fd);
+    }
+}
+
+/* Start the thread, with all signals blocked. Returns 0 or errno. */
+static int dlpi_door_start(dlpi_door *d) {
+    sigset_t all, before;
+    int rc;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&d->thread, NULL, dlpi_door_serve, d);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* Listen at the path, which is locked. Returns 0 or errno. */
+static int dlpi_door_listen(dlpi_door *d, const struct sockaddr_un *at) {
+    const struct sockaddr *name = (const struct sockaddr *)(const void *)at;
+    struct stat st;
+    int rc = bind(d->fd, name, sizeof *at);
+    if (rc != 0 && errno == EADDRINUSE && dlpi_door_stale(at)) {
+        unlink(at->sun_path);
+        rc = bind(d->fd, name, sizeof *at);
+    }
+    if (rc != 0) return errno;
+    if (chmod(at->sun_path, 0600) == 0 && lstat(at->sun_path, &st) == 0 && listen(d->fd, 64) == 0) {
+        d->dev = st.st_dev;
+        d->ino = st.st_ino;
+        if ((rc = dlpi_door_start(d)) == 0) return 0;
+        errno = rc;
+    }
+    rc = errno;
+    unlink(at->sun_path);
+    return rc;
+}
+
+static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
+    const char *why = errnum == EEXIST       ? "a file is there that is no push; remove it"
+                      : errnum == EADDRINUSE ? "a program that runs has a push there"
+                                             : NULL;
+    if (why == NULL) return dlpi_push_system(err, "making the socket", path, errnum);
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s, or give another path", dlpi_path_end(path),
+                   why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Let producers in at the path. d: with the descriptors that it hands out; not moved until
+   close. */
+static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
+    struct sockaddr_un at;
+    int directory, errnum;
+    d->fd = -1;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    if ((directory = dlpi_door_lock(path)) < 0) return dlpi_door_failed(path, errno, err);
+    d->fd = dlpi_door_socket(0);
+    errnum = d->fd < 0 ? errno : dlpi_door_listen(d, &at);
+    dlpi_door_unlock(directory);
+    if (errnum == 0) return DLP_OK;
+    if (d->fd >= 0) close(d->fd);
+    d->fd = -1;
+    return dlpi_door_failed(path, errnum, err);
+}
+
+/* Remove the path, if it still leads to this socket, and end the thread. */
+static void dlpi_door_close(dlpi_door *d, const char *path) {
+    struct stat st;
+    int directory;
+    if (d->fd < 0) return;
+    directory = dlpi_door_lock(path);
+    if (lstat(path, &st) == 0 && st.st_dev == d->dev && st.st_ino == d->ino) unlink(path);
+    if (directory >= 0) dlpi_door_unlock(directory);
+    shutdown(d->fd, SHUT_RDWR);
+    pthread_join(d->thread, NULL);
+    close(d->fd);
+    d->fd = -1;
+}
+
+/* ---- a producer's side ---- */
+
+/* Read the answer. Returns 0; EPROTO: it is not that of a push; or errno. fds: [2] written. */
+static int dlpi_door_hear(int connected, int *fds) {
+    uint64_t hello = 0;
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(2 * sizeof *fds)];
+    } from;
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = &from,
+                       .msg_controllen = sizeof from.room};
+    size_t bytes = 0;
+    ssize_t n = recvmsg(connected, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int errnum = errno;
+    if (n < 0) return errnum;
+    if (m.msg_controllen >= sizeof from.head && from.head.cmsg_type == SCM_RIGHTS)
+        bytes = from.head.cmsg_len - CMSG_LEN(0);
+    memcpy(fds, CMSG_DATA(&from.head), bytes < 2 * sizeof *fds ? bytes : 2 * sizeof *fds);
+    for (size_t i = 0; i < 2 && (i + 1) * sizeof *fds <= bytes; i++) fds[i] = dlpi_fd_above(fds[i]);
+    return n == sizeof hello && hello == DLPI_PUSH_MAGIC && fds[0] >= 0 && fds[1] >= 0 ? 0 : EPROTO;
+}
+
+/* Ask what listens at the address for the file and the pidfd. Returns as dlpi_door_hear; also
+   ETIMEDOUT. fds: [2] written, -1 where there is none. */
+static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
+    const struct timespec pause = {0, 2000000};
+    uint64_t until = dlpi_now_ns() + UINT64_C(1000000) * DLPI_DOOR_MS, now;
+    int fd, errnum = ETIMEDOUT;
+    fds[0] = fds[1] = -1;
+    while ((fd = dlpi_door_knock(at)) < 0 && errno == EAGAIN && dlpi_now_ns() < until)
+        nanosleep(&pause, NULL);
+    if (fd < 0) return errno;
+    while (errnum == ETIMEDOUT && (now = dlpi_now_ns()) < until) {
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        if (poll(&look, 1, (int)((until - now) / 1000000u) + 1) > 0)
+            errnum = dlpi_door_hear(fd, fds);
+    }
+    close(fd);
+    return errnum;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push       ITEMS THAT OTHERS PUSH
+   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are
+   the lanes': a record is there when its lane's tail is beyond it (LT1 -> LT2), and a producer that
+   dies before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+
+   Besides the labels of >>impl-push-memory:
+
+   label  atomic          written by            read by (partner)
+   PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
+                                                consumer, which has an error to tell (PU3)
+   -      items, left     the reader            statistics
+   U4     users           see >>impl-mapped
+
+   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
+   fetch stage's own area of the region.
+
+   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   lane has not ended if it began behind the last end that was read there. Its writer lives if the
+   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
+   by words of the region, in explain. After lost_ms the next item is an error. */
+
+struct dlp_push {
+    dlpi_push_head *head;
+    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_fields at;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    char *path;
+    int fd, self; /* the memory's file; a pidfd of this process */
+    dlpi_door door;
+    uint64_t keep, capacity, lost_ms;
+    uint32_t users; /* U4 */
+    uint32_t writers, n_ended;
+    bool over; /* the reader's, as all below */
+    dlp_mpsc_rx rx;
+    dlp_spsc_rx *lanes;
+    uint64_t *items, *left; /* [max_producers] */
+    uint64_t *ended;        /* [max_producers] records up to the last end that was read */
+    const uint32_t *owners; /* [max_producers], in region */
+    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
+    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
+    bool lost;              /* that is why `damaged` is set */
+    uint64_t given;         /* rows that have their items */
+    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
+                         would have no end */
+    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
+                         asks again */
+    uint64_t n_kept;
+    uint32_t damaged_by; /* whose lane it was, while damaged */
+    const dlp_pipe *by;  /* that reads, since begun */
+    dlpi_push_crowd crowd;
+};
+
+/* ---- the memory ---- */
+
+static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
+        return dlpi_push_bad(err, "max_producers", "0..4096");
+    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
+        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
+    if (d->writers == 0)
+        return dlpi_push_bad(err, "writers",
+                             "1 or more: how many producers say that their stream has ended");
+    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
+        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
+    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
+    return DLP_OK;
+}
+
+static void dlpi_push_free(dlp_push *s) {
+    if (s->path) dlpi_door_close(&s->door, s->path);
+    if (s->head != NULL) {
+        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+        munmap(s->head, (size_t)s->was.total_bytes);
+    }
+    if (s->fd >= 0) close(s->fd);
+    if (s->self >= 0) close(s->self);
+    free(s->path);
+    free(s->lanes);
+    free(s->items);
+    free(s);
+}
+
+/* Sizes, as they will stand in the head. */
+static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
+    dlpi_push_head h;
+    memset(&h, 0, sizeof h);
+    h.version = DLPI_PUSH_VERSION;
+    h.max_producers = d->max_producers ? d->max_producers : 16;
+    h.record_bytes = (uint32_t)at->record;
+    h.n_fields = at->n;
+    h.fields_id = at->id;
+    h.full = (uint32_t)d->full;
+    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
+    h.bundle_at =
+        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
+    h.bundle_bytes =
+        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
+    return h;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
-    s->items = calloc(n, 2 * sizeof *s->items);
+    s->items = calloc(n, 3 * sizeof *s->items);
     if (d->path) s->path = strdup(d->path);
     if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
-    if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
+    s->ended = s->left + n;
+    if ((rc = dlpi_push_map(s->was.total_bytes, &s->fd, &map, err)) != DLP_OK) return rc;
     s->head = map;
+    s->self = dlpi_pidfd_open(getpid());
+    if (s->self < 0) return dlpi_push_system(err, "pidfd_open (Linux 5.3)", NULL, errno);
     rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
                        s->capacity, n, 1);
     if (rc == DLP_OK)
@@ -25743,7 +26334,10 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
-    return DLP_OK;
+    if (s->path == NULL) return DLP_OK;
+    s->door.memory = s->fd;
+    s->door.reader = s->self;
+    return dlpi_door_open(&s->door, s->path, err);
 }
 
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
@@ -25755,11 +26349,13 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
     if ((s = calloc(1, sizeof *s)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->fd = s->self = s->door.fd = -1;
     s->at = at;
     s->was = dlpi_push_sizes(desc, &at);
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
-    s->writers = desc->writers ? desc->writers : 1;
+    s->writers = desc->writers;
+    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -25822,20 +26418,88 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
-static bool dlpi_push_ended(dlp_push *s) {
+/* The end of a stream was read in that lane, which may have several, one after the other. True if
+   it is the last of all. */
+static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
+    s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
-/* Wait until a lane may have something. */
-static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
+/* ---- whether writers live ---- */
+
+/* True if the lane has a stream that did not end, and records of it or a living producer. A place
+   is looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane
+   has one whose producer is gone. *come: set if a producer was ever there. */
+static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
+    const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
+    uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
+    *come = begun > 0;
+    *lost = begun > s->ended[i] && !taken;
+    if (begun > 0 && begun <= s->ended[i]) return false;
+    return taken || (begun > 0 && dlpi_spsc_look_rx(&s->lanes[i], 0) != 0);
+}
+
+/* Is the reader alone: did writers come, and none of a stream that did not end lives? *last: the
+   number of one that is gone in the middle of its stream; 0: none. */
+static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
+    bool any = false;
+    *last = 0;
+    for (uint32_t i = 0; i < s->was.max_producers; i++) {
+        bool lost, come;
+        if (dlpi_push_lives(s, i, &lost, &come)) return false;
+        if (lost) *last = i + 1;
+        any |= come;
+    }
+    return any;
+}
+
+/* Tell observers, and the log, that the reader is alone, or no longer. */
+static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
+    char text[200];
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    if (words != NULL) {
+        DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
+        DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
+        DLPI_STORE_RLX(&words->last, (uint64_t)last);
+        DLPI_STORE_RLX(&words->alone, (uint64_t)alone);
+    }
+    if (p->d.log == NULL) return;
+    if (!alone)
+        snprintf(text, sizeof text, "push: a producer is there again");
+    else
+        snprintf(text, sizeof text,
+                 "push: no producer lives, and %" PRIu32 " of %" PRIu32
+                 " streams have ended%s%.0" PRIu32 "; start %s, else next fails in %" PRIu64
+                 " ms (lost_ms)",
+                 s->n_ended, s->writers, last ? "; the last was producer " : "", last,
+                 last ? "it again with its number" : "the others", s->lost_ms);
+    p->d.log(p->d.log_user, text);
+}
+
+/* Nothing came for a while, or something did. False: no writer has lived for lost_ms. */
+static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
+    const uint64_t now = dlpi_now_ns();
+    uint32_t last = 0;
+    bool alone = !came && dlpi_push_alone(s, &last);
+    if (alone && s->alone_ns != 0) return now - s->alone_ns < s->lost_ms * 1000000u;
+    if (alone == (s->alone_ns != 0)) return true;
+    s->alone_ns = alone ? now : 0;
+    dlpi_push_tell(s, p, alone, last);
+    return true;
+}
+
+/* Wait until a lane may have something. False: nobody is there who would push it. */
+static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
-    dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
     now = dlpi_now_ns();
     dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
                      &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
+    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w->p, true)
+                : dlpi_push_look_around(s, w->p, false);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -25853,6 +26517,11 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
 }
 
 static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
+    if (s->lost)
+        return dlp_fail(it->call, 0,
+                        "no producer has lived for %" PRIu64 " ms, and %" PRIu32 " of %" PRIu32
+                        " streams have ended; start producers again in time, or raise push.lost_ms",
+                        s->lost_ms, s->n_ended, s->writers);
     return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
 }
 
@@ -25874,12 +26543,15 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s)) return DLP_END;
+            if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
-        dlpi_push_wait(s, it->call->w);
+        if (dlpi_push_wait(s, it->call->w)) continue;
+        s->lost = true;
+        s->damaged = it->index + 1;
+        return dlpi_push_damaged(s, it);
     }
 }
 
@@ -25905,13 +26577,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
-    s->given = s->damaged = 0;
+    s->given = s->damaged = s->alone_ns = 0;
+    s->lost = false;
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    DLPI_STORE_RLX(&s->begun, 1u);
+    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
     return 0;
 }
 
@@ -26024,7 +26697,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
         int64_t n = dlpi_push_burst(s, w, t, row);
         if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
         row += (uint32_t)n;
-        if (n == 0) dlpi_push_wait(s, w);
+        if (n == 0 && !dlpi_push_wait(s, w)) break;
     }
     return row - t->row;
 }
@@ -26043,9 +26716,16 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
+/* The pipe has an error, so nobody makes room from now on. */
+static void dlpi_push_failed(void *user, const dlp_pipe *p) {
+    dlp_push *s = user;
+    if (dlpi_credit_closed(&s->begun) && s->by == p) /* PU3 <- PU3 */
+        dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
+}
+
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
 static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
-                                             dlpi_push_read};
+                                             dlpi_push_read, dlpi_push_failed};
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
     dataset->n_items = 0;
@@ -26069,7 +26749,7 @@ static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -26100,25 +26780,59 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
     return DLP_OK;
 }
 
-/* ---- producers ---- */
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pusher     PRODUCERS
+   A producer takes a place of the memory's file, by an open file description of its own, before it
+   touches the lane. So of two that live only one has a number, and the place of a killed one is
+   free at once. */
 
-/* Map the file of another program, and copy its head. */
-static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+struct dlp_pusher {
+    void *map; /* NULL: the push's own */
+    uint64_t map_bytes;
+    dlpi_push_head *head;
+    dlpi_push_line *line;
+    dlpi_push_fields at;
+    dlp_mpsc_tx tx;
+    void *record; /* begun, not committed */
+    int fd;       /* the file, by a description of our own; -1: none */
+    int reader;   /* its pidfd */
+    bool borrows; /* that pidfd is the push's */
+    uint32_t number, full, lanes;
+    dlpi_push_crowd crowd;
+    bool ended;
+};
+
+/* ---- coming in ---- */
+
+static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     struct stat st;
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), errnum;
-    if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
-        close(fd);
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no file of a push",
+    const char *why = strerror(errnum);
+    if (errnum == EPROTO ||
+        (errnum == ECONNREFUSED && lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (errnum == ECONNREFUSED) why = "the program that made the push is gone";
+    if (errnum == ETIMEDOUT) why = "the program that made the push does not answer: is it stopped?";
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s", dlpi_path_end(path), why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Map a file that another program handed out, if nobody can cut it, and copy its head. */
+static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
+                           dlp_error *err) {
+    struct stat st;
+    int seals = fcntl(fd, 1034); /* F_GET_SEALS */
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (seals < 0 || (seals & 2) == 0) /* F_SEAL_SHRINK */
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                              "%s: the memory is not sealed, so it may be cut",
                               dlpi_path_end(path));
-    }
     u->map_bytes = (uint64_t)st.st_size;
     u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    errnum = errno;
-    close(fd);
     if (u->map == MAP_FAILED) {
         u->map = NULL;
-        return dlpi_push_system(err, "mmap", path, errnum);
+        return dlpi_push_system(err, "mmap", path, errno);
     }
     u->head = u->map;
     h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
@@ -26127,13 +26841,40 @@ static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, d
 }
 
 /* Is the head one of this version, and does all lie in the mapping? */
-static bool dlpi_push_head_ok(const dlpi_push_head *h, uint64_t bytes) {
-    return h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
-           h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
-           h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
-           h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
-                                         DLP_QUEUE_ALIGN) &&
-           h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_error *err) {
+    bool ok = h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
+              h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
+              h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
+              h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
+                                            DLP_QUEUE_ALIGN) &&
+              h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+    if (h->magic == DLPI_PUSH_MAGIC && h->version != DLPI_PUSH_VERSION)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              "the push has version %" PRIu32 ", this program knows version %u",
+                              h->version, DLPI_PUSH_VERSION);
+    if (h->magic == DLPI_PUSH_MAGIC && h->flags != 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              (h->flags & DLPI_PUSH_RAGGED) != 0
+                                  ? "the push has ragged records, which this program does not know"
+                                  : "the push has flags that this program does not know");
+    return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
+}
+
+/* Get the file and the reader's pidfd by the path. Returns DLP_OK with u->fd set. */
+static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    struct sockaddr_un at;
+    int fds[2], rc;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    rc = dlpi_door_ask(&at, fds);
+    u->reader = fds[1];
+    rc = rc != 0 ? dlpi_pusher_refused(path, rc, err) : dlpi_pusher_map(u, fds[0], path, h, err);
+    if (rc == DLP_OK) rc = dlpi_push_head_check(h, u->map_bytes, err);
+    if (rc == DLP_OK && (u->fd = dlpi_push_reopen(fds[0])) < 0)
+        rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", path, errno);
+    if (fds[0] >= 0) close(fds[0]);
+    return rc;
 }
 
 static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
@@ -26153,8 +26894,8 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
-/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
-   before it could tell anybody, and a successor would say it for another producer, too. */
+/* True if the newest record of the lane is the end of a stream. The producer that said it may have
+   died before it could tell anybody. A successor would say the end for another producer, too. */
 static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     const dlp_spsc_tx *tx = &u->tx.lane;
     uint64_t mark;
@@ -26168,52 +26909,86 @@ static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
     return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
 }
 
+/* Take the place of that number; 0: the first whose lane nobody left in the middle of its stream by
+   being killed, or else the first that is free. Returns its index, or DLP_ERR_BUSY. */
+static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
+                            uint32_t number) {
+    if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
+    for (int any = 0; any < 2; any++)
+        for (uint32_t i = 0; i < n; i++)
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* LO1 */
+                return (int)i;
+    return DLP_ERR_BUSY;
+}
+
+/* Take a place, and then its lane. */
+static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
+                            dlp_error *err) {
+    dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
+    int i;
+    if (dlpi_mpsc_check(bundle, h->bundle_bytes, &copy) != DLP_OK ||
+        copy.producers != h->max_producers || copy.record_bytes != u->at.record ||
+        copy.total_bytes != h->bundle_bytes)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the lanes are damaged");
+    i = dlpi_pusher_take(u, dlpi_at(bundle, copy.owners_offset), copy.producers, number);
+    if (i < 0 && number > 0)
+        return dlpi_error_set(err, i, "number",
+                              "producer %" PRIu32 " lives; a number has one producer at a time. "
+                              "Wait for its end, or take another number",
+                              number);
+    if (i < 0)
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+    u->number = (uint32_t)i + 1;
+    i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
+    return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
+}
+
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it.
+   A producer that is killed in between leaves what its successor writes again. */
+static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
+    bool ended = dlpi_pusher_said_end(u);
+    if (number > 0 && ended) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", number);
+    }
+    if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
+        DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
+    return DLP_OK;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h = {0};
-    int rc = DLP_OK, number;
+    dlpi_push_head h;
+    int rc = DLP_OK;
     memset(&h, 0, sizeof h);
     if (d->push != NULL) {
         u->head = d->push->head;
+        u->reader = d->push->self;
         h = d->push->was;
-        h.magic = DLPI_PUSH_MAGIC;
+        if ((u->fd = dlpi_push_reopen(d->push->fd)) < 0)
+            rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", NULL, errno);
     } else {
-        rc = dlpi_pusher_map(u, d->path, &h, err);
-        if (rc == DLP_OK && !dlpi_push_head_ok(&h, u->map_bytes))
-            rc = dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                                "%s is no push of this version, or it is damaged",
-                                dlpi_path_end(d->path));
+        rc = dlpi_pusher_enter(u, d->path, &h, err);
     }
     if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
     if (rc != DLP_OK) return rc;
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
         return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
-    number = dlp_mpsc_attach_tx(&u->tx, dlpi_at(u->head, h.bundle_at), h.bundle_bytes,
-                                d->number ? (int)d->number - 1 : DLP_NONE);
-    if (number < 0)
-        return dlpi_error_set(err, number, "number",
-                              number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
-                                                     : "the lanes (%" PRIu32 ") are damaged",
-                              h.max_producers);
-    if (u->tx.lane.record_bytes != u->at.record ||
-        dlp_mpsc_bytes(h.record_bytes, u->tx.lane.capacity, h.max_producers) != h.bundle_bytes)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                              "the lanes are of another size, or number");
-    if (d->number > 0 && dlpi_pusher_said_end(u)) {
-        dlp_mpsc_detach_tx(&u->tx);
-        return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", d->number);
-    }
-    u->number = (uint32_t)number + 1;
+    if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;
     u->lanes = h.max_producers;
-    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + (u->number - 1);
+    if ((rc = dlpi_pusher_stream(u, d->number, err)) != DLP_OK) return rc;
     dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
     return DLP_OK;
 }
 
 static void dlpi_pusher_free(dlp_pusher *u) {
+    if (u->fd >= 0 && u->number > 0) dlpi_place_free(u->fd, u->number - 1);
+    if (u->fd >= 0) close(u->fd);
     if (u->map) munmap(u->map, (size_t)u->map_bytes);
+    if (u->reader >= 0 && !u->borrows) close(u->reader);
     free(u);
 }
 
@@ -26226,6 +27001,8 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
     if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
     memset(u, 0, sizeof *u);
+    u->fd = u->reader = -1;
+    u->borrows = desc->push != NULL;
     if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
         dlpi_pusher_free(u);
         return rc;
@@ -26244,8 +27021,7 @@ static bool dlpi_pusher_over(const dlp_pusher *u) {
 
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_pusher_over(u)) return false;
-    return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
+    return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
 }
 
 /* Have a record, waiting for room; what is begun is had again. */
@@ -29323,6 +30099,16 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
+   one core at most, so the cores in use do not tell. */
+static bool dlpi_cores_crowded(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0 && dlpi_stage_core_wait(g) > 0.2 * (double)g->busy_ns) return true;
+    }
+    return false;
+}
+
 /* Cores that were busy while it was measured; *wanted: with those that were waited for. */
 static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
@@ -29359,7 +30145,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     double used, wanted;
     for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
     used = dlpi_sim_measured_cores(s, idle, &wanted);
-    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -29648,24 +30434,108 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* True if a simulation of the pipe as it is gives about what was measured. */
+static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
+    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+}
+
+enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
+   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
+static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
+                                dlp_predict *gives) {
+    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
+    dlp_predict_desc d = {.prefetch_factor = ahead};
+    dlp_stats deeper = *s;
+    dlp_predict now;
+    double most, last = 0;
+    int n = 0;
+    deeper.prefetch_factor = ahead;
+    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
+    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
+        d.workers[i] = workers[n] = w;
+        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
+        if (gives[n].items_per_s < 1.05 * last) break;
+        last = gives[n].items_per_s;
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+    }
+    return last > 1.05 * now.items_per_s ? n : 0;
+}
+
+/* What limits a pipe as foretold for the most workers of stage i that help. */
+static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
+    if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
+    if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
+        return DLPI_LIMIT_CORES;
+    for (int k = 0; k < l->n; k++)
+        if (k != i && p->busy_share[k] >= 0.9) return k;
+    return DLPI_LIMIT_PREFETCH;
+}
+
+/* What to change for an inline stage that can have one worker, or is not to be simulated. */
+static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
+    dlpi_text_add(
+        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
+        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+}
+
+/* The fetch stage waits for writers, of whom none lives. False: it does not. */
+static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_reader_words words;
+        memcpy(&words, g->own, sizeof words);
+        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
+        dlpi_text_add(
+            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
+            words.ended, words.writers);
+        if (words.last > 0)
+            dlpi_text_add(t,
+                          "Change: start producer %" PRIu64
+                          " again, with its number: it is gone, and did not say the end.\n",
+                          words.last);
+        else
+            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
+        return true;
+    }
+    return false;
+}
+
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    const int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    int32_t workers[DLPI_INLINE_STEPS];
+    dlp_predict gives[DLPI_INLINE_STEPS];
+    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (v->rate_plus_one < v->rate * 1.05) {
+    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
-    } else {
-        dlpi_text_add(t,
-                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker"
-                                                         : dlpi_limit_name(s, v->next_limit).s);
+                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
+                                                                                 : "the rest is");
+    else if (n < 0)
+        dlpi_explain_one_worker(t, s, v);
+    for (int k = 0; k < n; k++) {
+        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
+        if (k == 0)
+            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
+                          workers[k], rate.s);
+        else if (k < 3 || k == n - 1)
+            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
     }
+    if (n > 0)
+        dlpi_text_add(t, "; then the limit is %s.\n",
+                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
 }
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
@@ -29740,8 +30610,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
         return 0;
     }
-    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
-    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
@@ -30026,7 +30895,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
-    if (v.limiting_stage >= 0) {
+    if (dlpi_explain_writers(&t, s)) {
+    } else if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
@@ -30119,9 +30989,9 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
-        char line[256];
+        char line[256] = ""; /* its end may be missing */
         if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
-            dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
     }
 }
 
@@ -31601,6 +32471,23 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
+/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
+   those buffers, and its own that the consumer does not hold. */
+static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
+    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
+    if (d->device == NULL) {
+        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
+        return;
+    }
+    if (cpu == 0) cpu = 2;
+    if (there <= held) there = held + 1;
+    p->d.prefetch_factor = (int32_t)cpu;
+    if (preload != DLP_PRELOAD_NONE) return;
+    to->cpu_buffers = (uint32_t)cpu;
+    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
+}
+
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -31622,7 +32509,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
     uint64_t room = 0;
     int rc;
@@ -31635,8 +32521,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
-    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
-    if (d->device == NULL) p->d.prefetch_factor -= held;
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetch);
@@ -31645,6 +32529,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     views = dlp_pipe_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
     dlpi_chunks_keep(p->stages[views].self, d, preload);
+    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */

@@ -114,13 +114,15 @@
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
      529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
-                                              to 1/8), no hedges; then with good answers twice as
+     more than 1/4 of answers throttled, 1/6  fewer in flight (x 7/10, once in 4 * backoff_ms, down
+     after a cut; and a cut helps             to 1/8), no hedges; then with good answers twice as
                                               many each time, up to half of what it was, from there
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours
+     If-Match of ours; another version id or
+     Content-Encoding; no ETag, and another
+     Last-Modified
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -139,7 +141,8 @@
    be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
    earlier attempt had brought already is no progress. When all workers of a client together had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or
+   more without any wakes all that wait, in all workers. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -200,8 +203,8 @@
    * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
    * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
    * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
-     of one object that changes between them are then told apart by their weak ETags, or by the
-     object's size; where neither differs, nobody notices.
+     of one object that changes between them are then told apart by their weak ETags, by version id,
+     size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
@@ -524,6 +527,8 @@ typedef struct dlp_s3_desc {
     void *log_user;
     int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
                                     request_timeout_ms if it is set, else 120,000 */
+    int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
+                                    environment: AWS_REQUEST_PAYER, "requester" */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -598,6 +603,8 @@ typedef struct dlp_s3_request {
     char etag[72];         /* with its quotes; "" if there was none, or a longer one */
     dlp_s3_error error;    /* all zero if code is 0 */
     void *internal;
+    const char *version_id; /* NULL, or which version of the object; not with query; an answer that
+                                tells another one is refused */
 } dlp_s3_request;
 
 /* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to
@@ -667,7 +674,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
                             dlp_s3_error *err);
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
-   come twice or are not in order are an error, and so is a server that leads in a circle.
+   come twice, are not in order, or were not asked for, are an error, and so is a server that leads
+   in a circle.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */
@@ -699,33 +707,37 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
    stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
+#define DLP_S3_EMPTY UINT64_MAX /* as a length: the whole object, and it has no bytes */
 
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
-    uint64_t offset; /* first byte; DLP_S3_WHOLE: the whole object */
-    uint64_t length; /* bytes; 0: to the object's end. Of a whole object: what it is to
-                                have, 0: whatever it has */
-    uint64_t items;  /* of a part: items in it; else not read */
+    uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
+    uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
+                                have, 0: whatever it has, DLP_S3_EMPTY: nothing */
+    uint64_t items;   /* of a part: items in it; else not read */
+    const char *etag; /* of the object, a strong one with its quotes: another version of the object
+                               is an error; NULL or "": any version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
 
 /* Make an empty manifest, of 2^40 entries and 2^32 - 2 different keys at most. A key is kept once,
-   whatever number of entries it has; an entry takes 20 bytes, a key 8 and its own.
+   whatever number of entries it has; an entry takes 20 bytes, a key 8, its own and
+   those of its ETag.
    out: to be closed - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - any thread; a manifest is
    changed by one thread at a time, and not at all while a source has it - does not wait. */
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err);
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
 
-/* Add an entry. entry: copied, its key too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
+/* Add an entry. entry: copied, its key and ETag too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
    DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes that it tells; but no
-   common prefixes, and none of the empty objects with '/' at the end that stand for directories.
-   Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
-   the thread of io - waits for the pages. */
+/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells;
+   but no common prefixes, and none of the empty objects with '/' at the end that stand for
+   directories. Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is
+   as it was - the thread of io - waits for the pages. */
 DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                                 dlp_s3_error *err);
 
@@ -733,8 +745,10 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
      key
      key <tab> offset <tab> length
      key <tab> offset <tab> length <tab> items
+     key <tab> offset <tab> length <tab> items <tab> etag
    with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
-   numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
+   numbers in decimal digits, '*' as the offset of a whole object, and '-' as the
+   length of an empty one. Lines that begin with '#' are
    remarks. Anything else is an error that names file and line.
    Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
    after a failure the manifest is as it was - reads the file. */
@@ -744,7 +758,8 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
    DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key is the manifest's. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns
+   DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
 /* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
@@ -781,6 +796,7 @@ typedef struct dlp_s3_source_desc {
     /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
+    int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -2112,6 +2128,7 @@ typedef struct dlpi_s3_head {
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
+    bool requester_pays;
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -2127,6 +2144,7 @@ typedef struct dlpi_s3_head {
 
 #define DLPI_S3_EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define DLPI_S3_MAX_PARAMS 64
+#define DLPI_S3_AGENT "User-Agent: dlpipe/" DLPIPE_VERSION "\r\n"
 
 typedef struct dlpi_s3_header {
     const char *name; /* in small letters, which is how it is sent too */
@@ -2376,6 +2394,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
         dlpi_s3_head_header(p, "range", h->range);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
+        dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
         dlpi_s3_head_header(p, "x-amz-security-token", h->who->token[0] ? h->who->token : NULL);
     }
     for (size_t i = 0; i < p->n_headers; i++) {
@@ -2405,6 +2424,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
         dlpi_s3_out_adds(o, mark);
@@ -2444,6 +2464,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);
+        if (h->requester_pays) dlpi_s3_out_header(o, "x-amz-request-payer", "requester");
         if (h->who->token[0]) dlpi_s3_out_header(o, "x-amz-security-token", h->who->token);
         dlpi_s3_out_adds(o, "Authorization: AWS4-HMAC-SHA256 Credential=");
         dlpi_s3_out_adds(o, p->credential);
@@ -2525,6 +2546,8 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
         {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
         {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
     size_t n = strlen(bucket);
+    if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
+        return "'.' and '..' are steps of a path, and no buckets";
     if (strncmp(bucket, "arn:", 4) == 0)
         return "an ARN: of an access point its alias is what can be asked for";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
@@ -2667,6 +2690,9 @@ typedef struct dlpi_s3_http {
     uint64_t range_first, range_last;
     uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
     uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;  /* of x-amz-version-id */
+    uint64_t modified_sum; /* of Last-Modified */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -2786,11 +2812,15 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two ETags apart that are too long to be kept. */
+/* FNV-1a tells two values apart that are not kept. */
+static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
+    return sum;
+}
+
 static void dlpi_s3_http_keep_etag(dlpi_s3_http *h, const char *s, size_t n) {
-    h->etag_sum = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        h->etag_sum = (h->etag_sum ^ (unsigned char)s[i]) * 1099511628211u;
+    h->etag_sum = dlpi_s3_http_sum(s, n);
     dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
 }
 
@@ -2839,6 +2869,12 @@ static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     while (dlpi_s3_http_element(&s, &n, &one, &length))
         if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
     return false;
+}
+
+static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+    if (!dlpi_s3_http_encodes(s, n)) return;
+    h->encoded = true;
+    h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -2908,7 +2944,10 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "retry-after", 11)) dlpi_s3_http_on_retry(h, s, n);
         break;
     case 13:
-        if (dlpi_s3_http_is(name, "content-range", 13)) dlpi_s3_http_on_range(h, s, n);
+        if (dlpi_s3_http_is(name, "content-range", 13))
+            dlpi_s3_http_on_range(h, s, n);
+        else if (dlpi_s3_http_is(name, "last-modified", 13))
+            h->modified_sum = dlpi_s3_http_sum(s, n);
         break;
     case 14:
         if (dlpi_s3_http_is(name, "content-length", 14)) return dlpi_s3_http_on_length(h, s, n);
@@ -2917,7 +2956,9 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "x-amz-request-id", 16))
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
-            h->encoded = h->encoded || dlpi_s3_http_encodes(s, n);
+            dlpi_s3_http_on_encoding(h, s, n);
+        else if (dlpi_s3_http_is(name, "x-amz-version-id", 16))
+            h->version_sum = dlpi_s3_http_sum(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
@@ -2957,7 +2998,7 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
-    h->etag_sum = 0;
+    h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
     h->at = DLPI_S3_AT_STATUS;
 }
@@ -3265,8 +3306,16 @@ __attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char
    that is not trusted, which no repetition mends. */
 __attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
+    c->why[sizeof c->why - 1] = '\0';
     if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
     return DLP_S3_BROKEN;
+}
+
+/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
+   is no such code. */
+__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+    if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
+    return dlpi_s3_conn_fail_tls(c);
 }
 
 /* Whether it was made by this process: a child leaves its parent's connections alone. */
@@ -3345,10 +3394,8 @@ __attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
 __attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->read(c->session, to, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->read(c->session, to, n, c->why, sizeof c->why), n);
     }
     do got = recv(c->fd, to, n, 0);
     while (got < 0 && errno == EINTR);
@@ -3362,10 +3409,8 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const
                                                           size_t n) {
     ssize_t put;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->write(c->session, from, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->write(c->session, from, n, c->why, sizeof c->why), n);
     }
     do put = send(c->fd, from, n, MSG_NOSIGNAL);
     while (put < 0 && errno == EINTR);
@@ -3426,6 +3471,7 @@ typedef struct dlpi_s3_session {
     int broken; /* 0, or errno to be told again, with why */
     char why[160];
     char host[256];
+    bool demanded; /* the server has asked for a certificate of ours */
 } dlpi_s3_session;
 
 static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
@@ -3512,6 +3558,14 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
+/* The server asks for a certificate of ours. Returns 0: there is none. */
+static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
+    (void)cert;
+    (void)key;
+    ((dlpi_s3_session *)SSL_get_app_data(ssl))->demanded = true;
+    return 0;
+}
+
 static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size_t size) {
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
@@ -3549,6 +3603,7 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     SSL_CTX_set_default_read_buffer_len(own->ctx, DLPI_S3_TLS_READ_AHEAD);
     SSL_CTX_set_session_cache_mode(own->ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(own->ctx, dlpi_s3_ticket_keep);
+    SSL_CTX_set_client_cert_cb(own->ctx, dlpi_s3_tls_demand);
     return own;
 }
 
@@ -3624,10 +3679,17 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     const char *words = e ? ERR_reason_error_string(e) : NULL;
     const char *when = SSL_is_init_finished(s->ssl) ? "" : " in the TLS handshake";
     long verified = SSL_get_verify_result(s->ssl);
+    bool alert =
+        words && ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) >= SSL_AD_REASON_OFFSET;
     if (verified != X509_V_OK && !SSL_is_init_finished(s->ssl)) {
         s->broken = EKEYREJECTED;
         snprintf(s->why, sizeof s->why, "certificate of %.60s is refused: %s", s->host,
                  X509_verify_cert_error_string(verified));
+    } else if (s->demanded && (alert || !SSL_is_init_finished(s->ssl))) {
+        s->broken = EKEYREJECTED;
+        snprintf(s->why, sizeof s->why,
+                 "%.60s wants a certificate of its clients, which is not supported%s%s", s->host,
+                 alert ? ": " : "", alert ? words : "");
     } else if (s->errnum) {
         s->broken = s->errnum;
         snprintf(s->why, sizeof s->why, "%.60s%s: %s", s->host, when, strerror(s->errnum));
@@ -4740,7 +4802,7 @@ typedef struct dlpi_s3_scratch {
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
-    char access[256], secret[256], expires[64], word[128];
+    char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
     dlpi_s3_http http;
@@ -4940,7 +5002,17 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     }
 }
 
-/* Ask, again after a while where that may help: no answer, 429, 5xx. Returns whether it is 200. */
+/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
+   identity does not answer it. */
+static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
+    char code[64] = "";
+    if (a->status == 429 || a->status >= 500) return true;
+    if (a->status != 400) return false;
+    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
+    return strcmp(code, "IDPCommunicationError") == 0;
+}
+
+/* Ask, again after a while where that may help. Returns whether the answer is 200. */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
@@ -4950,7 +5022,7 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && a->status != 429 && a->status < 500) break;
+        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
         if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
         if (stop && DLPI_LOAD_RLX(stop)) break;
     }
@@ -5977,7 +6049,9 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    retries ahead of successes, so that a worker that dies takes nothing with it.
 
    Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. Those are words that all
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second or more without one wakes all requests of the client that wait to be tried again, but
+   those that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -5997,10 +6071,16 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    second. Where the object has no strong ETag, the bytes that came are asked for again, which
    counts against it. Where all bodies become slow, so does what is usual.
 
-   Throttling. One 503 among many good answers delays its own request only. More than an eighth of
-   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
-   period), down to an eighth; and until a period after the last of those they do not rise, and
-   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by
+   Throttling. One 503 among many good answers delays its own request only. What counts is the share
+   of answers that say so, lately (a mean that weighs the last one by 1/64). More than a quarter:
+   the requests in flight are cut to 7/10, at most once per 4 * backoff (a period), down to an
+   eighth; and until a period after the last of those they do not rise, and there are no hedges.
+   While there are fewer than there may be, a sixth is too much already.
+   A server that lets only so many a second pass refuses a smaller share after a cut: 1 - (1 - s) /
+   r of what was s, where there are r times as many answers as before. Is the share nearer to s, 128
+   answers after a cut that has made them fewer, and less than half, the server refuses at random.
+   Then the cut is undone, and that share is no sign of throttling for 16 periods.
+   When that is over they rise as TCP's window does (RFC 5681): with each good answer by
    one, which doubles them in the time of an answer, until they are half of what they were; from
    there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
    without answers counts for 5 periods at most. */
@@ -6032,6 +6112,7 @@ typedef struct dlpi_s3_shared {
     uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -6048,6 +6129,8 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
+#define DLPI_S3_SHARE 65536u              /* all answers */
+#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
 #define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
 #define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
 #define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
@@ -6065,14 +6148,21 @@ typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
     uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
     uint64_t random;
-    uint64_t answers; /* the last 64, a bit each: throttled or not */
+    uint32_t share;     /* of answers that were throttled, in 65536ths */
+    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
+    uint32_t by_chance; /* of it, what no cut helps against */
+    uint32_t since_cut; /* answers; 128 are enough */
     uint64_t next_cut_ns, throttled_until_ns, risen_ns;
-    uint64_t limit, full; /* requests in flight, in 1024ths */
-    uint64_t half;        /* of what limit was before it was cut */
-    bool cutting;         /* no good answer since throttled_until_ns */
-    uint64_t hedges;      /* that may be sent, in hundredths */
-    int64_t retry_tokens; /* -1: no limit */
-    int32_t max_attempts; /* -1: no limit */
+    uint64_t limit, full;        /* requests in flight, in 1024ths */
+    uint64_t half;               /* of what limit was before it was cut */
+    uint64_t uncut;              /* limit before the last cut */
+    uint64_t answered_ns;        /* the last answer */
+    uint64_t chance_until_ns;    /* for so long by_chance holds */
+    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
+    bool cutting;                /* no good answer since throttled_until_ns */
+    uint64_t hedges;             /* that may be sent, in hundredths */
+    int64_t retry_tokens;        /* -1: no limit */
+    int32_t max_attempts;        /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
     dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
@@ -6314,6 +6404,8 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
 #define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
 #define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
 /* For how long it has been away by now. */
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
@@ -6341,9 +6433,10 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
     return now_ns > since ? now_ns - since : 1;
 }
 
@@ -6355,11 +6448,42 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
 
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
+/* The share of throttled answers above which there are too many. */
+static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
+    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
+}
+
+/* Enough answers have come after a cut: has it helped? If not, undo it. */
+static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
+    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
+    double helped = all - (all - s) / fewer; /* what the share is then */
+    if (helped < 0) helped = 0;
+    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
+        p->by_chance = p->share;
+        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
+        p->limit = p->uncut;
+    }
+    p->share_cut = 0;
+}
+
+/* An answer came: how long after the last one? */
+static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
+    p->answered_ns = now_ns;
+    if (gap > most) gap = most; /* nobody asked, or nobody looked */
+    p->gap_ns += gap / 64;
+    p->gap_ns -= p->gap_ns / 64;
+}
+
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
-    if (now_ns < p->next_cut_ns) return;
+    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
     p->next_cut_ns = now_ns + period;
+    p->share_cut = p->share;
+    p->gap_cut_ns = p->gap_ns;
+    p->since_cut = 0;
+    p->uncut = p->limit;
     if (!p->cutting) p->half = p->limit / 2;
     p->cutting = true;
     p->limit = p->limit * 7 / 10;
@@ -6380,9 +6504,12 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
-    p->answers = p->answers << 1 | throttled;
+    dlpi_s3_gap(p, now_ns);
+    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
+    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
+    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
     if (throttled) {
-        if (__builtin_popcountll(p->answers) > 8) dlpi_s3_cut(p, now_ns);
+        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
         return;
     }
     dlpi_s3_rise(p, now_ns);
@@ -6773,6 +6900,7 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
+    bool held;     /* a Retry-After says when it may be tried again */
     uint8_t moves; /* to another connection, for the body was slow */
     bool begun;    /* connections[0] has won */
     bool fresh;    /* only on a new connection */
@@ -6795,7 +6923,8 @@ struct dlpi_s3_op {
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag */
+    uint64_t etag_sum;   /* of the first answer's ETag, */
+    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -6837,6 +6966,7 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t woken_ns;                /* by which return of the server */
     uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
@@ -7318,6 +7448,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
+    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -7702,6 +7833,14 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
+/* Say beside a 403 that tells nothing more what it may be. */
+static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
+    const dlp_s3_error *e = &op->r->error;
+    if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
+    if (e->s3_code[0] && strcmp(e->s3_code, "AccessDenied") != 0) return;
+    dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
+}
+
 /* A whole answer that tells an error. */
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -7711,6 +7850,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
     dlpi_s3_error_read(op, connection, region, sizeof region);
+    dlpi_s3_error_hint(io, op);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
@@ -7892,6 +8032,41 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is
+   no object. A server of objects tells an ETag, or an id of the request. */
+static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       "a redirect led to %.100s, which is no server of objects: it tells no "
+                       "ETag and no request id",
+                       op->to.host);
+    return DLPI_S3_T_OTHER;
+}
+
+/* What tells versions of an object apart where its ETag does not, or must not differ between the
+   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
+   first answer's are kept. */
+static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
+    uint64_t asked =
+        op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
+    if (asked && h->version_sum && h->version_sum != asked) {
+        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        return DLPI_S3_T_OTHER;
+    }
+    if (!op->opened) {
+        op->encoding_sum = h->encoding_sum;
+        op->version_sum = h->version_sum;
+        op->modified_sum = modified;
+    } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
+               op->modified_sum != modified) {
+        dlpi_s3_op_message(op, 0,
+                           "the object's Content-Encoding, version or Last-Modified has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    return DLPI_S3_FINE;
+}
+
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
    begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
@@ -7922,7 +8097,9 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_stored(op, h);
+    code = dlpi_s3_head_stranger(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
@@ -8010,6 +8187,19 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
+/* The query of a request: its own, that of the place that an answer has sent it to, or the version
+   that is asked for. text: as large as a line of a head. */
+static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_out o = {text, size, 0};
+    if (op->foreign && op->to_query) return op->to_query;
+    if (!r->version_id) return r->query;
+    dlpi_s3_out_adds(&o, "versionId=");
+    dlpi_s3_out_escaped(&o, r->version_id);
+    dlpi_s3_out_end(&o);
+    return text;
+}
+
 /* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -8024,15 +8214,16 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
-    h.extra = op->as_stored ? "Accept-Encoding: gzip\r\n" : NULL;
+    h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
+    h.requester_pays = io->desc->requester_pays != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -8261,14 +8452,24 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_range_done(io, range);
 }
 
+/* True if a 400 may mean the range: it names no other cause. */
+static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
+    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
+                                        "BadRequest",   "NotImplemented", NULL};
+    char code[64] = "";
+    if (connection->http.status != 400) return false;
+    dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
+    return !code[0] || dlpi_s3_one_of(code, codes);
+}
+
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
    whether that is so. */
 static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
-        op->r->length || range->n_connections > 1)
+    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
+        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
     dlpi_s3_range_part(io, range, connection);
@@ -8971,6 +9172,9 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     uint64_t hedge = dlpi_s3_hedge(io);
     if (t && t->due < until) until = t->due;
     if (hedge < until) until = hedge;
+    if (t && DLPI_LOAD_RLX(&io->s3->common->shared.away_ns) && /* S9 */
+        io->now + DLPI_S3_AWAY_LOOK_NS < until)
+        until = io->now + DLPI_S3_AWAY_LOOK_NS;
     if (until == UINT64_MAX) return -1;
     if (until <= io->now) return 0;
     until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
@@ -8984,6 +9188,19 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
         dlpi_s3_connection_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_connection, node));
         io->now = dlpi_s3_now_ns();
+    }
+}
+
+/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+static void dlpi_s3_wake(dlp_s3_io *io) {
+    uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
+    if (back_ns <= io->woken_ns) return;
+    io->woken_ns = back_ns;
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_range *range = &io->ranges[i];
+        uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
+        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
+        dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 
@@ -9010,6 +9227,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         }
     }
     dlpi_s3_feast(io);
+    dlpi_s3_wake(io);
     dlpi_s3_timers_run(io);
     if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
     dlpi_s3_hedge(io);
@@ -9074,6 +9292,11 @@ static int dlpi_s3_check(dlp_s3_request *r) {
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "not with offset and length");
+    if (r->version_id && (r->query || r->method == DLP_S3_PUT))
+        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+    if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
+                          !dlpi_s3_is_printable(r->version_id)))
+        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 
@@ -9309,6 +9532,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->woken_ns = io->now;
     io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
@@ -9413,10 +9637,27 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
+/* Whether requests say that who asks pays: by the desc, or by the environment. */
+static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
+    const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
+    if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
+        if (strcasecmp(payer, "requester") != 0)
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+        s3->desc.requester_pays = 1;
+    }
+    if (s3->desc.requester_pays && s3->desc.anonymous)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+    return DLP_OK;
+}
+
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
@@ -9583,6 +9824,7 @@ struct dlp_s3_list {
     char *body;
     size_t size, bytes;
     dlpi_s3_page contents, prefixes;
+    char why[200];       /* what is wrong with a key of the page */
     dlpi_s3_page *given; /* the one whose object the caller has */
 };
 
@@ -9726,15 +9968,33 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
+   prefix some of its keys do. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
+    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+    dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
+    const char *field = NULL;
+    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+        field = "prefix";
+    else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
+             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+        field = "start_after";
+    if (!field) return NULL;
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    dlpi_s3_one_line(l->why);
+    return l->why;
+}
+
 /* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
    objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
+static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
                                      dlpi_s3_key *last) {
     const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
     while (!wrong && c->there) {
         if (!dlpi_s3_page_follows(l, c, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_page_asked(l, c);
+        if (!wrong) wrong = dlpi_s3_page_move(l, c);
     }
     return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
 }
@@ -9951,7 +10211,7 @@ struct dlp_s3_manifest {
     uint64_t n_keys, key_room;
     uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;      /* keys, each terminated */
+    char *text;      /* keys with their ETags, each of both terminated */
     bool mixed;      /* keys did not always rise: a table finds them */
     uint64_t places; /* a power of two; 0: the table is to be made */
     uint32_t *place; /* [places] number of a key + 1, 0: nobody's */
@@ -9961,6 +10221,9 @@ struct dlp_s3_manifest {
 typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
+
+/* The bytes that an entry's length says; 0: none, or they are not known. */
+static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
@@ -9978,12 +10241,21 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The place of a key, or the empty one that it would take. */
-static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+/* The ETag that stands behind a key in the manifest's text; "": none. */
+static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
+
+static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
+    return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
+}
+
+/* The place of a key of a version, or the empty one that it would take. */
+static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
+                                   const char *etag) {
     uint64_t mask = m->places - 1;
     for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
         uint32_t *place = &m->place[i & mask];
-        if (*place == 0 || strcmp(m->text + m->key_at[*place - 1], key) == 0) return place;
+        if (*place == 0 || dlpi_src_key_same(m->text + m->key_at[*place - 1], key, etag))
+            return place;
     }
 }
 
@@ -9998,7 +10270,7 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_place_of(m, key, strlen(key)) = (uint32_t)k + 1;
+        *dlpi_src_place_of(m, key, strlen(key), dlpi_src_key_etag(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -10040,28 +10312,30 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
 
 /* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
    long as keys rise, as those of a list do, a key that is not the last one is new. */
-static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
-    size_t n = strlen(key);
+static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
+    size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
-    int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
-    if (order == 0) return (int64_t)m->n_keys - 1;
-    m->mixed = m->mixed || order < 0;
+    const char *last = m->n_keys ? m->text + m->key_at[m->n_keys - 1] : NULL;
+    if (last && dlpi_src_key_same(last, key, etag)) return (int64_t)m->n_keys - 1;
+    m->mixed = m->mixed || (last && strcmp(key, last) <= 0);
     if (m->mixed) {
-        if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
+        if (m->n > 0 && dlpi_src_key_same(dlpi_src_key(m, m->n - 1), key, etag))
+            return m->key[m->n - 1];
         if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
-        place = dlpi_src_place_of(m, key, n);
+        place = dlpi_src_place_of(m, key, n, etag);
         if (*place != 0) return *place - 1;
     }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
         !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
         return DLP_ERR_MEMORY;
-    if (m->text_room - m->text_bytes <= n &&
-        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
+    if (m->text_room - m->text_bytes <= bytes &&
+        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + bytes + 1)))
         return DLP_ERR_MEMORY;
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
-    m->text_bytes += n + 1;
+    memcpy(m->text + m->text_bytes + n + 1, etag, bytes - n);
+    m->text_bytes += bytes + 1;
     if (place) *place = (uint32_t)m->n_keys + 1;
     return (int64_t)m->n_keys++;
 }
@@ -10089,12 +10363,24 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
+/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+static bool dlpi_src_etag_good(const char *etag) {
+    size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
+    return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
+           etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
+}
+
 /* What is wrong with an entry, or NULL. */
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
-    if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
+        return "DLP_S3_EMPTY is the length of a whole object alone";
+    if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
+        return "past the end of any object";
+    if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
+        return "an ETag is a strong one, in quotes, of 71 bytes at most";
     return NULL;
 }
 
@@ -10105,7 +10391,7 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     if (m->n == m->room && !dlpi_src_entries_room(m, dlpi_src_more(m->room, m->n + 1)))
         return DLP_ERR_MEMORY;
     if (e->items > 0 && !dlpi_src_items_ready(m)) return DLP_ERR_MEMORY;
-    key = dlpi_src_key_number(m, e->key);
+    key = dlpi_src_key_number(m, e->key, e->etag ? e->etag : "");
     if (key < 0) return (int)key;
     m->offset[m->n] = e->offset;
     m->length[m->n] = e->length;
@@ -10166,7 +10452,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
     mark = dlpi_src_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
-        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0};
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes ? o.bytes : DLP_S3_EMPTY, 0,
+                          dlpi_src_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
@@ -10182,7 +10469,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 /* ---- manifests as files ---- */
 
-enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 80 };
+enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
 /* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
 static int dlpi_src_line(FILE *f, char *line) {
@@ -10238,25 +10525,30 @@ static bool dlpi_src_digits(const char *text, uint64_t *out) {
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
-    char *column[5] = {line, NULL, NULL, NULL, NULL};
+    char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
     if (n == 0) return "an empty line";
     if (strlen(line) != (size_t)n) return "a zero byte";
-    for (char *tab = strchr(line, '\t'); tab != NULL && columns < 5; tab = strchr(tab, '\t')) {
+    for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
+         tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns == 5) return "one column, three, or four";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "one column, three, four, or five";
+    e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
         return "the offset is no number, nor '*'";
-    if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
+    if (columns > 1 && strcmp(column[2], "-") == 0)
+        e->length = DLP_S3_EMPTY;
+    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+        return "the length is no number, nor '-'";
     if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
@@ -10301,11 +10593,14 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
-    if (e->offset == DLP_S3_WHOLE)
+    if (e->length == DLP_S3_EMPTY)
+        fputs("\t*\t-", f);
+    else if (e->offset == DLP_S3_WHOLE)
         fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
-    else if (e->offset > 0 || e->length > 0 || e->items > 0)
+    else if (e->offset > 0 || e->length > 0 || e->items > 0 || e->etag[0])
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
-    if (e->items > 0) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->items > 0 || e->etag[0]) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->etag[0]) fprintf(f, "\t%s", e->etag);
     putc('\n', f);
 }
 
@@ -10327,7 +10622,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         if (fd >= 0) close(fd);
         return DLP_ERR_SYSTEM;
     }
-    fputs("# key, offset, length, items\n", f);
+    fputs("# key, offset, length, items, etag\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
         good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
         if (good)
@@ -10346,8 +10641,11 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
 
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
-    *out =
-        (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i], m->items ? m->items[i] : 0};
+    out->key = dlpi_src_key(m, i);
+    out->offset = m->offset[i];
+    out->length = m->length[i];
+    out->items = m->items ? m->items[i] : 0;
+    out->etag = dlpi_src_key_etag(out->key);
     return DLP_OK;
 }
 
@@ -10357,7 +10655,7 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
         const char *key = dlpi_src_key(m, i);
-        h = dlp_hash(h, m->offset[i], m->length[i], m->items ? m->items[i] : 0);
+        h = dlp_hash(h, m->offset[i], dlpi_src_bytes(m->length[i]), m->items ? m->items[i] : 0);
         h ^= dlpi_src_key_hash(key, strlen(key));
     }
     return h;
@@ -10517,17 +10815,18 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
-    } else if (at->length > 0 && at->length < capacity) {
-        capacity = at->length;
+    } else if (at->length > 0 && dlpi_src_bytes(at->length) < capacity) {
+        capacity = dlpi_src_bytes(at->length);
     }
     r->body = to;
     r->capacity = capacity;
+    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
-    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != at->length &&
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
@@ -10539,10 +10838,10 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
     q->what = DLPI_SRC_FINE;
     q->to = q->buffer ? q->buffer : item->data[0];
     if (dlp_s3_manifest_get(s->d.manifest, item->index, &q->at) != DLP_OK) {
-        q->at = (dlp_s3_entry){"", 0, 0, 0};
+        q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
         return dlpi_src_fails(q, DLPI_SRC_FAILED);
     }
-    if (q->at.length > 0 && !dlpi_src_fits(s, q, q->at.length)) return false;
+    if (q->at.length > 0 && !dlpi_src_fits(s, q, dlpi_src_bytes(q->at.length))) return false;
     q->got = 0;
     dlpi_src_ask(s, &q->request, &q->at, q->to, s->capacity);
     return true;
@@ -10618,7 +10917,8 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
     switch (q->what) {
     case DLPI_SRC_CHANGED:
         return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                        (unsigned long long)q->got, (unsigned long long)q->at.length);
+                        (unsigned long long)q->got,
+                        (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
         dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
                  fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
@@ -11020,7 +11320,8 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] > s->longest) s->longest = m->length[i];
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
 }
@@ -11049,9 +11350,10 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
         s->first_row[i] = rows;
-        rows += m->length[i] / s->d.row_bytes;
+        rows += bytes / s->d.row_bytes;
     }
     s->first_row[m->n] = rows;
     return NULL;
@@ -11147,7 +11449,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
-    *at = (dlp_s3_entry){"", 0, 0, 0};
+    *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
@@ -11156,10 +11458,11 @@ static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp
 static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
-    if (at->length == 0 || bytes == at->length) return 0;
+    uint64_t said = dlpi_src_bytes(at->length);
+    if (at->length == 0 || bytes == said) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
     return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                    (unsigned long long)bytes, (unsigned long long)at->length);
+                    (unsigned long long)bytes, (unsigned long long)said);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
@@ -11340,7 +11643,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlp_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
-    dlp_s3_entry at = {"", 0, 0, 0};
+    dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
     entry = dlpi_src_entry_of(s, x->at);

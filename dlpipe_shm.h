@@ -1352,10 +1352,6 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
 
-static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
-    return dlpi_fd_above((int)syscall(434, pid, 0u));
-}
-
 static void dlpi_fd_close(int *fd) {
     if (*fd < 0) return; /* and not written: in a worker the page would have to be copied */
     close(*fd);
@@ -1920,14 +1916,13 @@ static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_
    H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
    word of >>impl-claims.
 
-   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
-   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
-   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
-   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
-   back. Whether a slot is free is derived from these words each time; no count of holders could be
-   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
-   DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
-   units, and handed back as units are freed again: with a number of its own. */
+   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the
+   scheduler, which alone publishes batches and reuses slots, admits it at a batch: from there on a
+   slot is reused only when released[slot] says that this subscriber gave it back. Whether a slot is
+   free is derived from these words each time; no count of holders could be left wrong. The
+   scheduler sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
+   batch is claimed by a compare-and-swap on the slot's taker, as workers claim units, and handed
+   back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
@@ -1970,15 +1965,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-static struct flock dlpi_share_lock(uint32_t i) {
-    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
-}
-
-static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
-    struct flock f = dlpi_share_lock(i);
-    return fcntl(p->memfd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
-}
-
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
@@ -2008,7 +1994,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     uint64_t present = dlpi_credit_seen(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
     if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
-                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+                                  (locks && !dlpi_place_taken(p->memfd, i)))) { /* H2 */
         s->bound &= ~bit;
         if ((s->unwaited & bit) == 0)
             s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
@@ -2401,8 +2387,7 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
-        struct flock f = dlpi_share_lock(i);
-        if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
+        if (!dlpi_place_take(c->fd, i)) continue;
         c->index = i;
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
                                           i * c->layout.subscriber_bytes);

@@ -85,4 +85,6 @@ typedef struct dlp_dataset {
                                  one's own dlp_pipe_add_expand stands before fetch */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
+    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
+                            The wire of a source sets it. NULL: none */
 } dlp_dataset;

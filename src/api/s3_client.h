@@ -142,6 +142,8 @@ typedef struct dlp_s3_desc {
     void *log_user;
     int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
                                     request_timeout_ms if it is set, else 120,000 */
+    int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
+                                    environment: AWS_REQUEST_PAYER, "requester" */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;

@@ -27,7 +27,7 @@ typedef struct dlp_worker_stats {
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known */
+                                   known. Inline: in callbacks, by a sample every 5 ms */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */

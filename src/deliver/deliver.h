@@ -63,7 +63,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_ctl *ctl = p->ctl;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    p->lent[v] = (uint8_t)(DLPI_OUT_HELD | (p->epoch_open ? 0 : DLPI_OUT_LAST));
+    p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
@@ -384,10 +384,9 @@ __attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
         if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
         st->skip_told = true;
         dlpi_warn(p,
-                  "stage \"%.20s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros. Skip rows whose valid[] is 0%s",
-                  st->name, k.index,
-                  st == p->fetch ? ", or set dataset.filter = 1 for full batches" : "");
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
     }
 }
 

@@ -4,9 +4,18 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
+/* True if the dataset has the callback of its reader, and so the reader's user. */
+static bool dlpi_reader_wired(const dlp_dataset *d) {
+    return d->reader != NULL && d->fetch == d->reader->fetch;
+}
+
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
-    if (p->err.code == 0) p->err = *e;
+    const dlpi_stage *st = p->fetch;
+    if (p->err.code != 0) return p->err.code;
+    p->err = *e;
+    if (st != NULL && dlpi_reader_wired(&st->dataset))
+        st->dataset.reader->failed(st->dataset.user, p);
     return p->err.code;
 }
 

@@ -186,7 +186,16 @@ typedef struct dlpi_reader {
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
                         rows of t, that nobody has had; how many. From there on the callback has
                         them */
+    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error: nothing more is read
+                                                      by it. Any of its threads */
 } dlpi_reader;
+
+/* What a reader says of those who write: in the fetch stage's record of its own. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers;       /* ends that were read, of so many */
+    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */

@@ -74,10 +74,27 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
+/* Whether requests say that who asks pays: by the desc, or by the environment. */
+static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
+    const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
+    if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
+        if (strcasecmp(payer, "requester") != 0)
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+        s3->desc.requester_pays = 1;
+    }
+    if (s3->desc.requester_pays && s3->desc.anonymous)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+    return DLP_OK;
+}
+
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;

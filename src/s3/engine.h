@@ -55,6 +55,11 @@ static int dlpi_s3_check(dlp_s3_request *r) {
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "not with offset and length");
+    if (r->version_id && (r->query || r->method == DLP_S3_PUT))
+        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+    if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
+                          !dlpi_s3_is_printable(r->version_id)))
+        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 
@@ -290,6 +295,7 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->woken_ns = io->now;
     io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,

@@ -267,6 +267,7 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
+    bool held;     /* a Retry-After says when it may be tried again */
     uint8_t moves; /* to another connection, for the body was slow */
     bool begun;    /* connections[0] has won */
     bool fresh;    /* only on a new connection */
@@ -289,7 +290,8 @@ struct dlpi_s3_op {
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag */
+    uint64_t etag_sum;   /* of the first answer's ETag, */
+    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -331,6 +333,7 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t woken_ns;                /* by which return of the server */
     uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */

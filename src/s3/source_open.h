@@ -24,7 +24,8 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] > s->longest) s->longest = m->length[i];
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
 }
@@ -53,9 +54,10 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
         s->first_row[i] = rows;
-        rows += m->length[i] / s->d.row_bytes;
+        rows += bytes / s->d.row_bytes;
     }
     s->first_row[m->n] = rows;
     return NULL;

@@ -479,6 +479,9 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     uint64_t hedge = dlpi_s3_hedge(io);
     if (t && t->due < until) until = t->due;
     if (hedge < until) until = hedge;
+    if (t && DLPI_LOAD_RLX(&io->s3->common->shared.away_ns) && /* S9 */
+        io->now + DLPI_S3_AWAY_LOOK_NS < until)
+        until = io->now + DLPI_S3_AWAY_LOOK_NS;
     if (until == UINT64_MAX) return -1;
     if (until <= io->now) return 0;
     until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
@@ -492,6 +495,19 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     for (; n > 0 && !dlpi_s3_ring_empty(&io->hungry); n--) {
         dlpi_s3_connection_read(io, DLPI_S3_OF(io->hungry.next, dlpi_s3_connection, node));
         io->now = dlpi_s3_now_ns();
+    }
+}
+
+/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+static void dlpi_s3_wake(dlp_s3_io *io) {
+    uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
+    if (back_ns <= io->woken_ns) return;
+    io->woken_ns = back_ns;
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_range *range = &io->ranges[i];
+        uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
+        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
+        dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 
@@ -518,6 +534,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         }
     }
     dlpi_s3_feast(io);
+    dlpi_s3_wake(io);
     dlpi_s3_timers_run(io);
     if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
     dlpi_s3_hedge(io);

@@ -66,10 +66,6 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
 
-static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
-    return dlpi_fd_above((int)syscall(434, pid, 0u));
-}
-
 static void dlpi_fd_close(int *fd) {
     if (*fd < 0) return; /* and not written: in a worker the page would have to be copied */
     close(*fd);

@@ -236,4 +236,5 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->fetch = fetch;
     to->user = user;
     to->open_end = 0;
+    to->warning = NULL;
 }

@@ -32,8 +32,10 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_at_fn rows_at;
     bool in_place; /* views are of what rows_at says */
     void *user;
-    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
+    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
     uint32_t view_rows; /* rows of this rank's full batch */
@@ -607,6 +609,45 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
+/* ---- loaders, where more chunks are under way than there are CPU buffers ----
+   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
+   still. The transfer stage wakes a loader when a batch is on the device. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_loads_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
+}
+
+static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
+    dlpi_loads_bound(w);
+    return dlpi_rows_find(w, t);
+}
+
+static bool dlpi_loads_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_loads_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
+    if (p->fetch->ops == &c->loads) return;
+    c->loads = *p->fetch->ops;
+    c->loads.find = dlpi_loads_find;
+    c->loads.step = dlpi_loads_step;
+    p->fetch->ops = &c->loads;
+}
+
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
@@ -623,7 +664,8 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (p->sink) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
-        p->n_cells = p->prefetch;
+        p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
+        if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
@@ -762,6 +804,15 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
+/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
+    uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
+    if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
+    c->loadable += c->cpu_loading - room;
+    if (c->loadable > c->per_epoch) c->loadable = c->per_epoch;
+    c->cpu_loading = room;
+}
+
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
@@ -785,6 +836,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
+    dlpi_chunks_wait(&x, c);
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;

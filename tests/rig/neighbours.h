@@ -431,6 +431,7 @@ static int set_push(wiring *w, dlp_error *err) {
     int rc;
     d.fields = w->fields;
     d.n_fields = n_fields();
+    d.writers = 1;
     if ((rc = dlp_push_open(&w->push, &d, err)) != DLP_OK) return rc;
     dlp_push_wire(w->push, &w->dataset, &w->fetch.workers);
     if (w->workers > 0) w->fetch.workers.num_workers = 1;

@@ -99,7 +99,8 @@ found_in() { # SRC FILE...
             "(stages|open)/(found|expand|pack)[.]h|inputs/.*|report/packing[.]h")
         feature("pack", "pack", "dlpi_(pack|fit)_[a-z_]+", "DLP_PACK_[A-Z]+|DLP_STAGE_PACK",
             "(stages|open|inputs)/pack[a-z_]*[.]h|report/packing[.]h")
-        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push[.]h")
+        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+",
+            "source/push(er|_[a-z]+)?[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"

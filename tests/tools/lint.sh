@@ -307,7 +307,7 @@ bad=0
 # shellcheck disable=SC2086
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"
-for check in long_functions heads rooms labels rows words sizes; do
+for check in long_functions heads rooms labels rows words sizes own; do
     sh tests/tools/$check.sh || bad=1
 done
 

@@ -1,11 +1,13 @@
 /* Failing callbacks: every policy, with every number of workers and both dispatch rules, gives what
    can be told beforehand from (seed, epoch, position), tries and replacements among them. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include <errno.h>
 #include <limits.h>
 
 #include "../../rig/pipe_rig.h"
+
+enum { REPLACE_MAX = 100 }; /* indices that a position is tried with, behind its own */
 
 static const int workers_of[] = {0, 1, 2, 7, 16};
 
@@ -111,10 +113,9 @@ static void expect_calls(const rig *r, fault *f, uint64_t index) {
 static uint64_t final_index(rig *r, fault *f, uint64_t epoch, uint64_t position, uint64_t *skips) {
     uint64_t index = rig_index(r, epoch, position);
     expect_calls(r, f, index);
-    for (uint32_t k = 1; k <= DLPI_REPLACE_MAX && !gets_through(r, f, index); k++) {
-        uint64_t key = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, r->sampler.seed, epoch);
-        uint64_t random = dlpi_absorb(dlpi_absorb(key, position), k);
-        index = rig_index(r, epoch, dlpi_below(dlpi_range_of(rig_samples(r)), random));
+    for (uint32_t k = 1; k <= REPLACE_MAX && !gets_through(r, f, index); k++) {
+        index = rig_index(r, epoch,
+                          inside_replacement(r->sampler.seed, epoch, position, k, rig_samples(r)));
         expect_calls(r, f, index);
         ++*skips;
     }
@@ -384,8 +385,8 @@ static void errors__row_waits__nothing_runs(void) {
         wire_faults(&r, &f, sf, stage, &w);
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
-        CHECK(p->workers[p->work[stage]->first_worker].n_parked == 1);
-        CHECK(p->workers[p->work[stage]->first_worker].block->running == 0);
+        CHECK(inside_parked(p, stage) == 1); /* an inline pipe has a worker for each stage */
+        CHECK(inside_running(p, stage) == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -863,7 +864,7 @@ static void errors__words_of_another_item__not_told(void) {
         for (int words = 1; words < 3; words++)
             for (int workers = 0; workers < 2; workers++) {
                 rig r;
-                odd o = {-3, words};
+                odd o = {.code = -3, .words = words};
                 dlp_error e;
                 int left;
                 if (place == ODD_COLLATE && words == 1) continue;

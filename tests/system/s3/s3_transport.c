@@ -210,6 +210,7 @@ static void conn__signals_and_full_socket__all_bytes_once(void) {
 
 static struct {
     int opened, closed, refuse;
+    int64_t lie; /* not 0: what read and write return */
     char host[64];
 } turned;
 
@@ -251,11 +252,16 @@ static int turn_handshake(void *session, char *why, size_t size) {
     return DLP_S3_BROKEN;
 }
 
+/* What a transport must not return, with words that do not end. */
+static int64_t turn_lie(int64_t lie, char *why, size_t size) {
+    memset(why, 'w', size);
+    return lie;
+}
+
 static int64_t turn_read(void *session, void *to, size_t n, char *why, size_t size) {
     turning *s = session;
     ssize_t got = s->n ? 0 : recv(s->fd, s->there, sizeof s->there, 0);
-    (void)why;
-    (void)size;
+    if (turned.lie) return turn_lie(turned.lie, why, size);
     if (got < 0) return errno == EAGAIN ? DLP_S3_WANT_READ : DLP_S3_BROKEN;
     if (got > 0) s->n = (size_t)got;
     if (n > s->n) n = s->n;
@@ -269,8 +275,7 @@ static int64_t turn_write(void *session, const void *from, size_t n, char *why, 
     turning *s = session;
     unsigned char bytes[7];
     ssize_t put;
-    (void)why;
-    (void)size;
+    if (turned.lie) return turn_lie(turned.lie, why, size);
     if (s->state == 1) { /* as if it had to agree on a new key first */
         s->state = 2;
         return DLP_S3_WANT_READ;
@@ -326,6 +331,24 @@ static void transport__plugged_in__all_bytes_through_it(void) {
     CHECK(read_on(&c, bytes, 1) == DLP_S3_BROKEN && c.errnum == ECONNRESET && c.why[0]);
     dlpi_s3_conn_close(&c);
     CHECK(turned.closed == turned.opened);
+}
+
+/* What a transport says is checked before anything goes by it. */
+static void transport__returns_what_cannot_be__broken(void) {
+    static const int64_t lies[] = {17, INT64_MAX, -4, DLP_S3_BROKEN};
+    for (int i = 0; i < 4; i++)
+        for (int writes = 0; writes < 2; writes++) {
+            char bytes[16] = {0};
+            dlpi_s3_conn c;
+            int server = turn_pair(&c);
+            turned.lie = lies[i];
+            CHECK((writes ? dlpi_s3_conn_write(&c, bytes, sizeof bytes)
+                          : dlpi_s3_conn_read(&c, bytes, sizeof bytes)) == DLP_S3_BROKEN);
+            CHECK(c.errnum != 0 && memchr(c.why, 0, sizeof c.why) != NULL);
+            turned.lie = 0;
+            dlpi_s3_conn_close(&c);
+            close(server);
+        }
 }
 
 static void transport__refuses__its_words_and_kind(void) {
@@ -1026,6 +1049,7 @@ int main(void) {
     conn__half_closed__still_written();
     conn__signals_and_full_socket__all_bytes_once();
     transport__plugged_in__all_bytes_through_it();
+    transport__returns_what_cannot_be__broken();
     transport__refuses__its_words_and_kind();
     transport__child_closes__parent_goes_on();
     return test_end("s3_transport");

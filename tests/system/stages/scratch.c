@@ -572,7 +572,7 @@ static dlp_error nobody_writes(dlp_push *push) {
 }
 
 static void scratch__fetch_only_copies__refused(void) {
-    const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1};
+    const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1, .writers = 1};
     dlp_push *push;
     dlp_error e;
     e = nobody_writes(NULL);                                              /* needs: parts */
