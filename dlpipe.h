@@ -82,9 +82,9 @@
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
    >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
-   >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail
-   >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
    >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
@@ -5864,6 +5864,26 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
     return p;
 }
 
+/* --- Orders: a row for each ------------------------------------------------------------------- */
+
+typedef struct dlpi_order dlpi_order;
+
+typedef struct dlpi_order_ops {
+    const char *name; /* of the constant, for errors */
+    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
+    bool drawn; /* positions after an epoch's end are draws, too */
+    bool weights;   /* needs sampler.weights, and has a table made of them */
+    bool function;  /* needs sampler.function */
+    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    void (*block)(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                  uint64_t *out);
+} dlpi_order_ops;
+
+/* The row of an order that was checked, or is in range. */
+static const dlpi_order_ops *dlpi_order_of(int32_t order);
+
 /* --- Weights ---------------------------------------------------------------------------------
 
    Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
@@ -5926,14 +5946,14 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 }
 
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
-    if (d->order != DLP_ORDER_WEIGHTED) return 0;
+    if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     dlpi_alias *t = (dlpi_alias *)table;
-    if (d->order != DLP_ORDER_WEIGHTED) return;
+    if (!dlpi_order_of(d->order)->weights) return;
     for (uint64_t i = 0; i < n; i++) total += d->weights[i];
     t[0].own = total;
     t[0].alias = n;
@@ -5969,15 +5989,15 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
 static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const uint64_t most = (uint64_t)1 << 63;
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
-    if (d->order != DLP_ORDER_WEIGHTED) {
+    const dlpi_order_ops *ops = dlpi_order_of(d->order);
+    if (!ops->weights) {
         if (!d->weights) return DLP_OK;
         return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
-                                (int)d->order);
+                                "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+                                ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return DLPI_ORDER_FAULT(err, "sampler.weights",
@@ -5993,9 +6013,8 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
 
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
-    bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
-    bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
@@ -6003,6 +6022,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
         return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
                                 (int)d->order);
+    ops = dlpi_order_of(d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -6011,18 +6031,18 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
-                                (int)d->order);
-    if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
+                                ops->name);
+    if (ops->function != (d->function != NULL))
         return DLPI_ORDER_FAULT(err, "sampler.function",
-                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
-                                d->function ? "set" : "NULL", (int)d->order);
-    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+                                "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", ops->name);
+    if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
-                                (int)d->order);
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                ops->name);
     return DLP_OK;
 }
 
@@ -6044,8 +6064,8 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 /* --- Positions to dataset indices ------------------------------------------------------------- */
 
 /* One worker's view of the order; it is process-local and holds pointers. */
-typedef struct dlpi_order {
-    int32_t kind;  /* DLP_ORDER_* */
+struct dlpi_order {
+    const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
     uint64_t domain;  /* items of the subset, or all */
@@ -6059,13 +6079,13 @@ typedef struct dlpi_order {
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
-} dlpi_order;
+};
 
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
-    o->kind = d->order;
+    o->ops = dlpi_order_of(d->order);
     o->n_items = n_items;
     o->domain = dlpi_order_domain(d, n_items);
     o->samples = dlpi_order_samples(d, n_items);
@@ -6075,18 +6095,17 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->user = d->function_user;
     o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
-    if (d->order == DLP_ORDER_WEIGHTED) {
+    if (o->ops->weights) {
         o->alias = t + 1;
         o->units = dlpi_range_of(t[0].own);
     }
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
-    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
-    if (o->kind == DLP_ORDER_SHUFFLED)
+    if (o->ops->domain == DLPI_DOMAIN_PERMUTATION)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
@@ -6104,26 +6123,70 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
+static void dlpi_block_sequential(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                  uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(o);
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = first + i;
+}
+static void dlpi_block_shuffled(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    dlp_permutation_block(&o->permutation, first, count, out);
+}
+static void dlpi_block_replacement(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                   uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
+}
+static void dlpi_block_weighted(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
+}
+static void dlpi_block_function(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+}
+
+static const dlpi_order_ops *dlpi_order_of(int32_t order) {
+    static const dlpi_order_ops rows[] = {
+        [DLP_ORDER_SEQUENTIAL] = {.name = "DLP_ORDER_SEQUENTIAL",
+                                  .once = true,
+                                  .block = dlpi_block_sequential},
+        [DLP_ORDER_SHUFFLED] = {.name = "DLP_ORDER_SHUFFLED",
+                                .once = true,
+                                .domain = DLPI_DOMAIN_PERMUTATION,
+                                .block = dlpi_block_shuffled},
+        [DLP_ORDER_REPLACEMENT] = {.name = "DLP_ORDER_REPLACEMENT",
+                                   .drawn = true,
+                                   .domain = DLPI_DOMAIN_DRAW,
+                                   .block = dlpi_block_replacement},
+        [DLP_ORDER_WEIGHTED] = {.name = "DLP_ORDER_WEIGHTED",
+                                .drawn = true,
+                                .weights = true,
+                                .domain = DLPI_DOMAIN_WEIGHTED,
+                                .block = dlpi_block_weighted},
+        [DLP_ORDER_FUNCTION] = {.name = "DLP_ORDER_FUNCTION",
+                                .function = true,
+                                .block = dlpi_block_function},
+        [DLP_ORDER_BATCHES] = {.name = "DLP_ORDER_BATCHES",
+                               .elsewhere = true,
+                               .block = dlpi_block_sequential},
+        [DLP_ORDER_PARTS] = {.name = "DLP_ORDER_PARTS",
+                             .elsewhere = true,
+                             .block = dlpi_block_sequential},
+    };
+    return &rows[order];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
    that is out of range comes out as n_items or more: the caller checks. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
-    switch (o->kind) {
-    case DLP_ORDER_SHUFFLED: dlp_permutation_block(&o->permutation, first, count, out); break;
-    case DLP_ORDER_REPLACEMENT:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
-        break;
-    case DLP_ORDER_WEIGHTED:
-        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
-        break;
-    case DLP_ORDER_FUNCTION:
-        for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
-        break;
-    default:
-        for (uint32_t i = 0; i < count; i++) out[i] = first + i;
-    }
+    o->ops->block(o, epoch, first, count, out);
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
@@ -6138,9 +6201,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t index = 0, behind = (uint64_t)1 << 63;
     uint64_t random = dlpi_absorb(
         dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
-    bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
-    uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
         return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
@@ -6771,7 +6833,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (o->ops->domain != DLPI_DOMAIN_PERMUTATION) return last;
     if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
     return dlp_permutation_find(&o->permutation, last);
 }
@@ -7946,22 +8008,22 @@ typedef struct dlpi_seen dlpi_seen;
 typedef struct dlpi_source_ops {
     /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
-    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot */
     size_t row_bytes;                          /* of what `row` writes for one row */
     /* whoever schedules batches */
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? NULL: always */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
-    void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
+    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
                                    may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then; NULL: nothing else may */
+       Returns what does then */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
     void (*row)(
@@ -7971,10 +8033,11 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
+    const char *params; /* what s->params is a hash of, for errors */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
-                                                            NULL: the position says all */
+                                                            of DLPI_NO_SLOT p->after.source; NULL:
+                                                            the position says all */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -8024,7 +8087,10 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     struct {
         const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes */
+    const char *params; /* of states: what config changes; NULL: nothing */
+    bool in_cells;      /* a callback writes a whole cell, of which there are no rows yet */
+    uint32_t (*outs)(const dlp_pipe *p); /* numbers v */
+    void (*live)(dlp_pipe *p);           /* the region is there: what is in all batches alike */
     int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
@@ -8049,7 +8115,7 @@ typedef struct dlpi_stay_ops {
 
 typedef struct dlpi_sink_ops {              /* by the consumer */
     const char *words;                      /* of the plan, for its buffers */
-    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each */
+    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
@@ -8515,18 +8581,20 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
+       are; NULL: none */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
-    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is deliver/whole.h */
+    const dlpi_lender_ops *lender;
+    bool lends; /* false: whole batches go out and come back without a call of the table */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* what the rows of batches are, and */
     dlpi_stage *source_stage;         /* whose table that is */
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
@@ -8751,6 +8819,182 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
     size_t each = 1 + (size_t)p->fetch->in_flight;
     if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-roles      ROLES THAT ARE ALWAYS THERE
+   A pipe has a table of each role from its opening on, so no code asks whether a role is there.
+   Here are the tables of pipes without a stage for it, and what a source says that has nothing to
+   say. Whole batches, the lender's default, are in deliver/whole.h. */
+
+/* ---- source ---- */
+
+static uint64_t dlpi_source_no_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(rows);
+    return true;
+}
+static bool dlpi_source_quiet(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static void dlpi_source_ahead(dlp_pipe *p) { DLPI_UNUSED(p); }
+static int dlpi_source_step(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(b);
+    DLPI_UNUSED(s);
+    return rc;
+}
+static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+}
+static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, uint32_t s,
+                                                             int after) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(after);
+    return NULL;
+}
+
+#define DLPI_SOURCE_PARAMS "params (subset, weights, samples, function_id, datasets mixed)"
+
+/* Its items are at hand: nothing is loaded ahead of a batch. */
+#define DLPI_SOURCE_AT_HAND \
+    .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
+    .agreed = dlpi_source_agreed
+
+/* True if a batch's number says all of its place. */
+static inline bool dlpi_source_by_number(const dlp_pipe *p) {
+    return p->source->state == dlpi_source_stateless;
+}
+#define DLPI_SOURCE_BY_NUMBER \
+    .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+
+static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
+
+/* ---- keeper ---- */
+
+static void dlpi_keeper_ahead(const dlp_pipe *p, const struct dlpi_unit *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(t);
+}
+static bool dlpi_keeper_get(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+    DLPI_UNUSED(row);
+    return false;
+}
+static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(row);
+    DLPI_UNUSED(used_random);
+}
+static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+
+static const dlpi_keeper_ops dlpi_no_keeper = {
+    .ahead = dlpi_keeper_ahead,
+    .get = dlpi_keeper_get,
+    .put = dlpi_keeper_put,
+    .recover = dlpi_no_recover,
+};
+
+/* ---- holder: called for stages that are something to it, of which there are none ---- */
+
+static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
+
+/* ---- sink: results stay in their slots ---- */
+
+static uint64_t dlpi_slot_buffers(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                           dlp_tensor *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(field);
+    DLPI_UNUSED(at);
+    DLPI_UNUSED(t);
+}
+static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+
+static const dlpi_sink_ops dlpi_slot_sink = {
+    .buffers = dlpi_slot_buffers,
+    .data = dlpi_slot_data,
+    .freed = dlpi_slot_freed,
+};
+
+/* ---- sharing: the consumer is alone ---- */
+
+static bool dlpi_unshared_keep(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_over(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_schedules(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    return true;
+}
+
+static const dlpi_sharing_ops dlpi_unshared = {
+    .keep = dlpi_unshared_keep,
+    .over = dlpi_unshared_over,
+    .may_schedule = dlpi_unshared_schedules,
+    .slot_free = dlpi_unshared_free,
+};
+
+static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlpi_unshared; }
+
+/* ---- a pipe's ---- */
+
+/* Give a new pipe the tables of no stage. */
+static void dlpi_roles_begin(dlp_pipe *p) {
+    p->source = &dlpi_no_source;
+    p->keeper = &dlpi_no_keeper;
+    p->kept_by = -1;
+    p->holder = &dlpi_no_holder;
+    p->sink = &dlpi_slot_sink;
+    p->sharing = &dlpi_unshared;
+}
+
+/* Take the roles of a stage of the chain. */
+static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage_ops *ops = st->ops;
+    if (ops->sink != NULL) p->sink = ops->sink, p->sink_stage = st;
+    if (ops->keeper != NULL) p->keeper = ops->keeper, p->keeper_stage = st;
+    if (ops->lender != NULL) p->lender = ops->lender, p->lender_stage = st, p->lends = true;
+    if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
+    if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
+}
+
+/* A stage that wants to know the number of items in advance; NULL: none does. */
+static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
+    return p->keeper_stage ? p->keeper_stage : p->lender_stage;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9902,7 +10146,7 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender_stage == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && !p->lender->in_cells; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -9950,7 +10194,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender_stage) return;
+    if (!DLPI_DEBUG || w->p->lender->in_cells) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -9968,7 +10212,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender_stage) {
+    if (p->lender->in_cells) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -10005,14 +10249,14 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
-    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
     slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender_stage ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, p->lender->in_cells ? t->bytes : p->batches.at[f].capacity);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
@@ -10210,6 +10454,7 @@ static int dlpi_open_end_order(dlp_pipe *p) {
 
 /* Called by the check of the stage whose dataset it is. */
 static int dlpi_open_end_check(dlp_pipe *p) {
+    const dlpi_stage *other;
     int rc;
     if (!p->open_end) return DLP_OK;
     if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
@@ -10219,12 +10464,11 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with a stream, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->sharing == NULL) return DLP_OK;
+    if ((other = dlpi_roles_count(p)) != NULL)
+        return dlpi_bad_graph(p, other->name,
+                              "this stage wants to know the number of items, and a stream has "
+                              "none");
+    if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
@@ -10350,12 +10594,6 @@ static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
     return p->barrier != NULL && /* I2 <- I2 */
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
-}
-
-/* A source without callbacks beside those of batches. */
-static bool dlpi_quiet_always(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
 }
 
 /* Scheduler: ask for the epoch, if it stands before one. */
@@ -10530,7 +10768,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
+        if (p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -10560,7 +10798,7 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
-    return p->source->step ? p->source->step(p) : DLP_OK;
+    return p->source->step(p);
 }
 
 /* Go on where each batch has as many rows. */
@@ -10591,7 +10829,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
-        if (p->source->ready && !p->source->ready(p, rows)) return 0;
+        if (!p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_schedule_slot(p, s, rows);
         f->published++;
@@ -10652,8 +10890,8 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
-    if (p->source->ahead) p->source->ahead(p);
+    if (!p->sharing->may_schedule(p)) return 0;
+    p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
     while (!f->ended) {
@@ -10667,7 +10905,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
                             f->published); /* T1 -> T1: all slots above are published */
         dlpi_schedule_wake(p, f->published - before);
         if (p->world > 1) dlpi_schedule_empty(p, before);
-        if (p->source->ahead) p->source->ahead(p);
+        p->source->ahead(p);
     }
     if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
@@ -11499,9 +11737,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
-static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
-}
+static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
@@ -11698,7 +11934,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Indices of rows [row, end), by the first stage's worker. */
 static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    if (w->p->source->indices) w->p->source->indices(w, t);
+    w->p->source->indices(w, t);
 }
 
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
@@ -11891,7 +12127,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
+    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (plain && DLPI_LIKELY(!w->has_special))
@@ -12868,8 +13104,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->recover(w);
-    if (p->holder != NULL) p->holder->recover(w);
+    p->keeper->recover(w);
+    p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else
@@ -13108,14 +13344,14 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
-    if (p->source->config) p->source->config(p, s);
+    p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
-   has none, the position says all. */
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s, or
+   DLPI_NO_SLOT, of what is delivered. NULL: it has none, the position says all. */
 static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
-    return p->source->state ? p->source->state(p, s, after) : NULL;
+    return p->source->state(p, s, after);
 }
 
 /* A source that has none has words in its place, which config wrote. At an epoch's beginning there
@@ -13169,10 +13405,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->batch = p->after.batch;
     to->position = p->after.position;
     s = dlpi_gaps_state(p, to);
-    if (s != DLPI_NO_SLOT)
-        dlpi_state_source(to, dlpi_state_own(p, s, 0));
-    else if (p->source->state)
-        dlpi_state_source(to, &p->after.source);
+    dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -13214,12 +13447,16 @@ static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
-static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
-    if (p->source->state == NULL && s->sampler_bytes != 8 * p->source->n_words)
-        return "sampler_bytes";
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
-    if (p->source->never_saved) return p->source->never_saved(p, s);
+    return p->source->never_saved(p, s);
+}
+
+/* Check the part of a state that its source saved by number: the words of the source. */
+static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+    const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
+    if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
     if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
@@ -13227,9 +13464,7 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
 
 /* What s->params is a hash of, in words. */
 static const char *dlpi_state_params(const dlp_pipe *p) {
-    if (p->lender->params) return p->lender->params;
-    if (p->source->params) return p->source->params;
-    return "params (subset, weights, samples, function_id, datasets mixed)";
+    return p->lender->params ? p->lender->params : p->source->params;
 }
 
 /* Is a saved state whole, and of this pipe's order? */
@@ -13237,7 +13472,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = dlpi_epoch_most(p);
+    const size_t n_words = p->source->n_words;
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
@@ -13251,7 +13486,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; i < p->source->n_words; i++) {
+    for (size_t i = 0; i < n_words; i++) {
         uint64_t was, is;
         memcpy(&was, s->sampler + i * 8, 8);
         memcpy(&is, mine.sampler + i * 8, 8);
@@ -13260,7 +13495,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->params != mine.params)
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
+    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
     return DLP_OK;
@@ -13311,12 +13546,12 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
    there are none, the consumer may seek back when all is scheduled. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing && p->sharing->keep(p);
+    bool moved = p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
 static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing && p->sharing->over(p);
+    return p->schedule.ended && p->sharing->over(p);
 }
 
 /* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
@@ -13481,7 +13716,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->freed(p, s);
+    p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -13515,7 +13750,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->data(p, s, f, 0, t);
+        p->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -13570,9 +13805,7 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
 }
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) {
-    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
-}
+static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
@@ -13822,11 +14055,11 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender_stage) {
+    if (p->lends) {
         rc = dlpi_next_lender(p, out, timeout_ms);
     } else {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        rc = p->source->agreed(p, rc, b, s);
         if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     }
     if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
@@ -13853,12 +14086,28 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return k * p->global_batch;
 }
 
+static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
+
+static void dlpi_whole_live(dlp_pipe *p) {
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+}
+
+static uint64_t dlpi_whole_seam(const dlp_pipe *p, uint32_t field) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(field);
+    return 0;
+}
+
 static const dlpi_lender_ops dlpi_whole = {
     .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .outs = dlpi_whole_outs,
+    .live = dlpi_whole_live,
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
+    .seam = dlpi_whole_seam,
 };
 
 /* What a new pipe has until a stage lends. */
@@ -14154,7 +14403,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+    if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
@@ -15797,7 +16046,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
+    const dlpi_stage *other = dlpi_roles_count(p);
     if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
     if (other != NULL)
         return dlpi_bad_graph(p, other->name,
@@ -15904,7 +16153,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (p->sharing != NULL && q->d.agree != NULL)
+    if (dlpi_is_shared(p) && q->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
                            "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
@@ -16803,7 +17052,7 @@ static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
 
 static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
     DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
+    return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
 static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
@@ -16909,10 +17158,11 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
-    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
-    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
-    .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .step = dlpi_source_step, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
+    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
+    .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -19106,7 +19356,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
+    return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */
@@ -19420,9 +19670,13 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
+    .slot_bytes = dlpi_source_no_bytes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    DLPI_SOURCE_BY_NUMBER,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
@@ -19589,7 +19843,8 @@ static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
-    return (const dlpi_source_state *)dlpi_slot_source(p, s) + after;
+    const dlpi_source_state *both = s == DLPI_NO_SLOT ? NULL : dlpi_slot_source(p, s);
+    return both == NULL ? &p->after.source : both + after;
 }
 
 /* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
@@ -19609,7 +19864,10 @@ static const dlpi_source_ops dlpi_lists_source = {
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
     .fill = dlpi_lists_fill,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    .indices = dlpi_source_filled,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .step = dlpi_lists_next,
     .seek = dlpi_lists_seek,
     .item = dlpi_lists_item,
@@ -20119,6 +20377,10 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
+    .agreed = dlpi_source_agreed,
+    .indices = dlpi_source_filled,
+    DLPI_SOURCE_BY_NUMBER,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
     .row = dlpi_part_row,
@@ -21034,7 +21296,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        if (p->sink)
+        if (p->sink_stage)
             p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
@@ -21068,12 +21330,12 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        if (p->sink == NULL)
+        if (p->sink_stage == NULL)
             memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
                    (size_t)(count * unit));
         dlpi_bump(&r->seam_bytes, count * unit);
     }
-    if (p->sink == NULL) return DLP_OK;
+    if (p->sink_stage == NULL) return DLP_OK;
     c->seam.waits = true;
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
@@ -21126,7 +21388,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink_stage ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -21310,9 +21572,9 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool counted = dlpi_order_of(order->order)->once;
     bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
-    if (p->keeper != NULL)
+    if (p->keeper_stage != NULL)
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
@@ -21430,7 +21692,7 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
@@ -21438,14 +21700,14 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->sink) { /* what the sink has leaves its cell */
+    } else if (p->sink_stage) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
         p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
         if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -21455,7 +21717,7 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
+                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -21515,10 +21777,17 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
 }
 
+static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
+
+static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers", "device seam buffers"},
     .params = "params (rows, shuffle_rows, within_chunks)",
+    .in_cells = true,
+    .outs = dlpi_split_outs,
+    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
@@ -21741,13 +22010,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
-        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
-        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
-        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
-        if (st->ops->source == NULL) continue;
-        p->source = st->ops->source;
-        p->source_stage = st;
+        dlpi_roles_take(p, st);
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -21998,7 +22261,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->lender_stage ? p->max_held : p->n_slots;
+    p->n_out = p->lender->outs(p);
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
     p->reach = dlpi_gaps_of(p, 0);
     if (p->reach >= p->prefetch) return DLP_OK;
@@ -22088,7 +22351,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
-    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
+    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
     p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
@@ -22102,13 +22365,12 @@ static void dlpi_layout_slots(dlp_pipe *p) {
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
-    if (p->fetch == NULL || p->source == NULL) return 0;
-    return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
+    uint64_t n = p->fetch ? (uint64_t)p->fetch->n_workers : 0;
+    uint64_t each = p->fetch ? 1 + (uint64_t)p->fetch->in_flight : 0;
+    return dlpi_times(dlpi_times(n, each), p->source->row_bytes);
 }
 
-/* The sink's buffers: how many, bytes of one, all of them. */
-static uint64_t dlpi_sink_buffers(const dlp_pipe *p) { return p->sink ? p->sink->buffers(p) : 0; }
+/* The sink's buffers: bytes of one, all of them. */
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
@@ -22117,13 +22379,13 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
 /* What it puts together out of several slots: how many, and bytes of one. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
-    if (p->sink == NULL || p->lender_stage == NULL) return 0;
+    if (p->sink->buffers(p) == 0) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
-    return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
+    return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
@@ -22274,11 +22536,11 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_seams(p, &each);
-    if (p->sink == NULL) return;
+    uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
+    if (buffers == 0) return;
     if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
-    dlpi_plan_add(plan, p->lender_stage ? p->lender->words.results : p->sink->words,
-                  dlpi_sink_buffers(p), dlpi_sink_each(p));
+    dlpi_plan_add(plan, p->lender->words.results ? p->lender->words.results : p->sink->words,
+                  buffers, dlpi_sink_each(p));
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
@@ -22726,9 +22988,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
-        if (p->lender_stage == NULL)
-            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+    p->lender->live(p);
 }
 
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
@@ -22861,7 +23122,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender_stage) {
+    if (p->lends) {
         p->lender->drop(p, s);
     } else { /* without a call: it is that of each batch */
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
@@ -28159,7 +28420,7 @@ static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->ma
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : dlp_device_host();
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
     *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
     if (make != 0) return make == 1 ? 2 : 4;
@@ -31124,6 +31385,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
+    dlpi_roles_begin(p);
     dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
@@ -31767,7 +32029,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->sharing != NULL)
+    if (dlpi_is_shared(p))
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
                               "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
@@ -31791,7 +32053,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
+    if (dlpi_source_by_number(p)) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
@@ -31939,7 +32201,7 @@ DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    if (p->sink == NULL) return DLP_ERR_ARG;
+    if (p->sink_stage == NULL) return DLP_ERR_ARG;
     *out = dlpi_transfer_of(p->sink_stage)->d;
     out->device = &dlpi_transfer_of(p->sink_stage)->device;
     return DLP_OK;
@@ -32545,7 +32807,7 @@ typedef struct dlpi_choice {
 
 /* Is there room for what the plan wants of the device? The rest is *host's. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
     uint64_t bytes = dlpi_sink_bytes(p), room = 0;
     *host = p->plan_bytes;
     if (d == NULL || d->copy == dlp_device_host()->copy) return true;

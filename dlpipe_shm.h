@@ -2163,7 +2163,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     p->share_bytes = 0;
-    p->sharing = NULL;
+    p->sharing = &dlpi_unshared;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
@@ -2171,7 +2171,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
-    if (p->sink)
+    if (p->sink_stage)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
                              "batches in a device's memory can't be shared");
     if (p->lender_stage)

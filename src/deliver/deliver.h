@@ -53,7 +53,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->freed(p, s);
+    p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -87,7 +87,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->data(p, s, f, 0, t);
+        p->sink->data(p, s, f, 0, t);
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
@@ -142,9 +142,7 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
 }
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) {
-    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
-}
+static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
@@ -394,11 +392,11 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lender_stage) {
+    if (p->lends) {
         rc = dlpi_next_lender(p, out, timeout_ms);
     } else {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
+        rc = p->source->agreed(p, rc, b, s);
         if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     }
     if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);

@@ -130,7 +130,7 @@ static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->ma
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : dlp_device_host();
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
     *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
     if (make != 0) return make == 1 ? 2 : 4;

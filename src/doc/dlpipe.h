@@ -83,9 +83,9 @@
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
    >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
-   >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail
-   >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
    >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists

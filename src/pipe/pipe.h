@@ -334,18 +334,20 @@ struct dlp_pipe {
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
+       are; NULL: none */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
-    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is deliver/whole.h */
+    const dlpi_lender_ops *lender;
+    bool lends; /* false: whole batches go out and come back without a call of the table */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* what the rows of batches are, and */
     dlpi_stage *source_stage;         /* whose table that is */
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */

@@ -2,6 +2,7 @@
 /* tests: system/core/streams, system/shm/shm_streams */
 #include "fail/cancel.h"
 #include "fail/check.h"
+#include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-open-end   A ROW FINDS THE EPOCH'S END: STREAMS
    Where the end is open (a stream), it is the first row of the epoch whose record says so
@@ -161,6 +162,7 @@ static int dlpi_open_end_order(dlp_pipe *p) {
 
 /* Called by the check of the stage whose dataset it is. */
 static int dlpi_open_end_check(dlp_pipe *p) {
+    const dlpi_stage *other;
     int rc;
     if (!p->open_end) return DLP_OK;
     if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
@@ -170,11 +172,10 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with a stream, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->sharing == NULL) return DLP_OK;
+    if ((other = dlpi_roles_count(p)) != NULL)
+        return dlpi_bad_graph(p, other->name,
+                              "this stage wants to know the number of items, and a stream has "
+                              "none");
+    if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
