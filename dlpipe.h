@@ -79,22 +79,20 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
-   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows
-   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
-   >>impl-fail
-   >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
-   >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-in-flight >>impl-fetch
-   >>impl-join >>impl-cache >>impl-map
-   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
-   >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-expand >>impl-pack >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-stats
-   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files
-   >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-pictures >>impl-predict
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
+   >>impl-part-order
+   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
+   >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
+   >>impl-debug >>impl-open-end >>impl-window >>impl-feed >>impl-claim >>impl-run >>impl-collate
+   >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
+   >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
+   >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
+   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
+   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -119,6 +117,7 @@
              .num_workers = 4,
              .shuffle = 1,
              .epochs = 2,
+             .pipe.log = dlp_log_stderr, // warnings, as lines on stderr
          };
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
@@ -262,7 +261,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, close
+     log                          start, next, close; of a push's writers: its fetch worker
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -274,8 +273,9 @@
    failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
+   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
+   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
+   descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch
@@ -482,18 +482,20 @@ DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. */
+   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
+   errno of Linux is above 4095: a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
-    X(FULL, 1, "queue is full", "take records out, or wait") \
-    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
-    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
-    X(END, 4, "no more batches", "close the pipe") \
-    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
-    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
-    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(FULL, 4096, "queue is full", "take records out, or wait") \
+    X(EMPTY, 4097, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 4098, "nothing came within the time-out", \
+      "call again, or look at dlp_pipe_explain") \
+    X(END, 4099, "no more batches", "close the pipe") \
+    X(EPOCH_END, 4100, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
@@ -519,7 +521,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-        DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 8191
 };
 
 /* Special values. Zero always means the documented default. */
@@ -1299,7 +1301,8 @@ typedef struct dlp_item {
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0 */
+                            map: as the stage before left it. Fixed-size fields: leave it 0. next
+                            warns if all rows of a ragged field are empty in the first batch */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
@@ -1312,12 +1315,14 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Write the item (fetch), or change it in place (an item map).
-   user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
-   DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_fail: DLP_ERR_LENGTH keeps its
-   code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
-   the stage at once; may block. What is done to the item itself, but for length, is not looked
-   at. */
+   user: dataset.user, or the map's - returns 0: done; DLP_SKIP: the item is left out; DLP_END: a
+   stream has no such item (fetch only); or any other value, errno too: failure, best by dlp_fail.
+   A failure's code is DLP_ERR_LENGTH if that was returned, else DLP_ERR_CALLBACK, whose message has
+   the number - called by all workers of the stage at once; may block. What is done to the item
+   itself, but for length, is not looked at.
+   DLP_SKIP: the row of the item stays in the batch as zeros, and valid[row] is 0. With
+   dataset.filter, or DLP_ON_ERROR_REPLACE, another item takes the row. next warns once for each
+   stage (dlp_pipe_desc.log) if its on_error is DLP_ON_ERROR_RAISE. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
@@ -1336,6 +1341,8 @@ typedef struct dlp_dataset {
                                  one's own dlp_pipe_add_expand stands before fetch */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
+    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
+                            The wire of a source sets it. NULL: none */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1940,6 +1947,9 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* Print a warning as a line on standard error: a ready-made dlp_pipe_desc.log. user is not used. */
+DLPDEF void dlp_log_stderr(void *user, const char *message);
+
 /* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
    memory that it has in use, the loss. See dlp_pipe_count. */
 typedef struct dlp_counter {
@@ -1963,8 +1973,9 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;  /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
-                                  close; NULL: for dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* takes warnings, in start, next and close;
+                                  dlp_log_stderr prints them. NULL: only dlp_pipe_warning and
+                                  dlp_pipe_explain have the warnings */
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -2147,7 +2158,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer.
+   dlp_pipe_explain begins with these warnings. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
@@ -2417,7 +2429,9 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
+   loaders go ahead until all CPU buffers and all device buffers are full: prefetch_factor is
+   cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
    them. Batches are views everywhere else.
 
@@ -2970,7 +2984,7 @@ typedef struct dlp_worker_stats {
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known */
+                                   known. Inline: in callbacks, by a sample every 5 ms */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
@@ -3129,7 +3143,7 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
+   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
    has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
@@ -3214,8 +3228,9 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
    their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
    cores; where others had some of those, as many as were left for the pipe. What costs of its own
    come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. Of stages that ran inline CPU
-   time is not measured: they are taken to compute all the time. */
+   items would take alone, where the cores were full when measured. The CPU time of an inline stage
+   is known by samples. If the consumer often waited for a core there, others have the cores, and no
+   worker is foretold to help. */
 
 typedef struct dlp_predict_desc {
     int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
@@ -3520,7 +3535,14 @@ DLPDEF int dlp_files_close(dlp_files *files);
    as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
    was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
    ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
-   mapping does. `reads` turns both into errors, for a system call a window. */
+   mapping does. `reads` turns both into errors, for a system call a window.
+
+   A shard without a header of llm.c may be anything. A shard that begins with the magic of another
+   format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
+   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
+   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
+   refusal and warnings off. */
 
 enum {
     DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
@@ -3552,6 +3574,7 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256, or with
                                  dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
                                  in any order */
+    int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -3570,6 +3593,7 @@ typedef struct dlp_tokens_info {
                     do: what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
+    const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
 } dlp_tokens_info;
 
 typedef struct dlp_tokens dlp_tokens;
@@ -3578,9 +3602,9 @@ typedef struct dlp_tokens dlp_tokens;
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
    DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
-   version, a number of tokens that is not the file's, half a token); DLP_ERR_UNSUPPORTED (a
-   big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk; allocates some 150 bytes a
-   shard; mappings are not in the pipe's plan.
+   version, another format's magic, a number of tokens that is not the file's, half a token);
+   DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
+   allocates some 150 bytes a shard; mappings are not in the pipe's plan.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
 DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
 
@@ -3588,8 +3612,8 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), writes_all_bytes, fetch and user of the dataset; worker_init, worker_exit
-   and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */
@@ -3780,6 +3804,7 @@ typedef struct dlp_arrays_loader_desc {
    is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
+
 /* ---------------------------------------------------------------------------------------------
    >>array-chunks ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    Batches that are views into the mapped files of >>arrays: the address of the first row, and no
@@ -3813,13 +3838,14 @@ typedef struct dlp_arrays_chunks_desc {
    failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
 DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err);
+
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child
    processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
-     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
                                   .loader = {.batch_size = 64, .num_workers = 1}};
      if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
      producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
@@ -3830,9 +3856,16 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
-   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push after the end get DLP_STOPPED.
+   stream ends for the pipe when `writers` producers have said so, or after dlp_push_stop, with what
+   had been pushed. A successor says the end for the one that died before it did. The last batch may
+   be short. Producers that push after the end get DLP_STOPPED. So do producers that wait for room
+   when the pipe has an error or is closed, or when its program is gone.
+
+   The kernel says who lives, not a number: a producer holds a lock on its place, and knows the
+   reader by a pidfd. So producers may run in other containers, the place of a killed producer is
+   free at once, and of two that live only one has a number. Where producers have come, and none of
+   a stream that has not ended lives, the pipe's log and explain say so at once; after lost_ms next
+   fails. A child that a producer forks has its place, too, until it ends or calls exec.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3854,12 +3887,17 @@ typedef struct dlp_push_desc {
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
-    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    uint32_t writers;        /* required: streams that end before the pipe's does, which is how many
+                                producers say the end. 1 where only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_* */
     uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
-    const char *path;        /* NULL: for threads and children of this process. Else a file that is
-                                made, mode 0600, and removed by close, in /dev/shm say: others open
-                                it by this path. It must not be there */
+    uint32_t lost_ms; /* next fails when no writer has lived for so long, of streams that have
+                                not ended; 0: 60000. Before the first producer came it may wait for
+                                ever */
+    const char *path; /* NULL: for threads and children of this process. Else 1..107 bytes: a
+                                socket is made there, mode 0600, and removed by close. Others open
+                                the push by this path. A socket that a killed program left there is
+                                taken over; anything else must not be there */
 } dlp_push_desc;
 
 typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
@@ -3867,11 +3905,13 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+   (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
+   */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
-   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   or 1, threads, no fetcher, epochs 1: else start, or the loader's open, fails with words). With 0
    workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
    where cores are few. */
 DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
@@ -3880,7 +3920,7 @@ DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc
    DLP_STOPPED. Any thread, or a signal handler; does not wait. */
 DLPDEF void dlp_push_stop(dlp_push *push);
 
-/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+/* Free the lanes, remove the path. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
    it. Producers of this process are closed before. */
 DLPDEF int dlp_push_close(dlp_push *push);
 
@@ -3889,7 +3929,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
+    uint32_t attached, ended; /* producers that live and have a lane; ends that were read */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
@@ -3902,20 +3942,24 @@ typedef struct dlp_pusher_desc {
                                 pipe's: names, types, shapes */
     uint32_t n_fields;
     uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
-                        be gone (killed, or closed without having said the end) */
+                        be gone (killed, or closed without having said the end), as a producer lives
+                        until it is closed */
 } dlp_pusher_desc;
 
 /* Become a producer.
-   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
-   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
-   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
+   out: to be closed, by the process that opened it; used by one thread at a time - returns DLP_OK;
+   DLP_ERR_ARG (also: other fields); DLP_ERR_BUSY (all places are taken, or the producer `number`
+   lives); DLP_ERR_SYSTEM (the path: errnum ECONNREFUSED if the pipe's program is gone, ETIMEDOUT if
+   it has not answered for 5 s; or /proc is not mounted); DLP_ERR_CORRUPT (there is no push, or a
+   damaged one); DLP_ERR_UNSUPPORTED (a push of another version); DLP_ERR_STATE (`number` has said
+   the end of its stream: a successor has nothing left to do); DLP_STOPPED - any thread, any process
+   - keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
@@ -4011,8 +4055,8 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
      each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
      would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
      inputs as parts would need counts. A failed part leaves all its rows out. A failed
-     input has rows that nobody knows, so its stream ends before it: whatever number of rows it
-     counted as, an epoch could end, or a batch wait, as if the input were whole.
+     input has rows that nobody knows, so its stream ends before it. If the input counted as some
+     number of rows, an epoch could end, or a batch wait, as if the input were whole.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.
@@ -4276,6 +4320,45 @@ __attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flag
 }
 
 #endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-places     PLACES: WHO LIVES
+   A place is a byte of a file that processes share, whether or not the file is so long. The process
+   that has the place holds a lock on this byte, by an open file description of its own. The kernel
+   frees the lock when the last process that has the description is gone. So no process number says
+   who lives, and processes of other pid namespaces may take places, too. A child that was forked by
+   the holder, and has not called exec, has the description as well. */
+
+static struct flock dlpi_place(uint32_t i, short type) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
+}
+
+/* Take place i. False: another description has it. */
+static bool dlpi_place_take(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_WRLCK);
+    return fcntl(fd, F_OFD_SETLK, &f) == 0;
+}
+
+/* True if another description has place i, or if the kernel does not say. */
+static bool dlpi_place_taken(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_WRLCK);
+    return fcntl(fd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
+}
+
+/* Give place i back, also for children that have the description. */
+static void dlpi_place_free(int fd, uint32_t i) {
+    struct flock f = dlpi_place(i, F_UNLCK);
+    (void)fcntl(fd, F_OFD_SETLK, &f);
+}
+
+/* True if the process of a pidfd is gone. fd: -1 means not known, so false. */
+static bool dlpi_process_gone(int fd) {
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    return poll(&look, 1, 0) == 1 && (look.revents & POLLIN) != 0;
+}
+
+/* A pidfd of the process (Linux 5.3). -1: errno. */
+static int dlpi_pidfd_open(pid_t pid) { return dlpi_fd_above((int)syscall(434, pid, 0u)); }
 
 /* ---- what cgroups and /proc say ---- */
 
@@ -5774,6 +5857,26 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
     return p;
 }
 
+/* --- Orders: a row for each ------------------------------------------------------------------- */
+
+typedef struct dlpi_order dlpi_order;
+
+typedef struct dlpi_order_ops {
+    const char *name; /* of the constant, for errors */
+    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
+    bool drawn; /* positions after an epoch's end are draws, too */
+    bool weights;   /* needs sampler.weights, and has a table made of them */
+    bool function;  /* needs sampler.function */
+    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    void (*block)(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                  uint64_t *out);
+} dlpi_order_ops;
+
+/* The row of an order that was checked, or is in range. */
+static const dlpi_order_ops *dlpi_order_of(int32_t order);
+
 /* --- Weights ---------------------------------------------------------------------------------
 
    Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
@@ -5836,14 +5939,14 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 }
 
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
-    if (d->order != DLP_ORDER_WEIGHTED) return 0;
+    if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     dlpi_alias *t = (dlpi_alias *)table;
-    if (d->order != DLP_ORDER_WEIGHTED) return;
+    if (!dlpi_order_of(d->order)->weights) return;
     for (uint64_t i = 0; i < n; i++) total += d->weights[i];
     t[0].own = total;
     t[0].alias = n;
@@ -5879,15 +5982,15 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
 static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const uint64_t most = (uint64_t)1 << 63;
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
-    if (d->order != DLP_ORDER_WEIGHTED) {
+    const dlpi_order_ops *ops = dlpi_order_of(d->order);
+    if (!ops->weights) {
         if (!d->weights) return DLP_OK;
         return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
-                                (int)d->order);
+                                "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+                                ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return DLPI_ORDER_FAULT(err, "sampler.weights",
@@ -5912,9 +6015,8 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
 
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
-    bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
-    bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
@@ -5922,6 +6024,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
         return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
                                 (int)d->order);
+    ops = dlpi_order_of(d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -5930,23 +6033,23 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
-                                (int)d->order);
-    if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
+                                ops->name);
+    if (ops->function != (d->function != NULL))
         return DLPI_ORDER_FAULT(err, "sampler.function",
-                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
-                                d->function ? "set" : "NULL", (int)d->order);
+                                "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", ops->name);
     if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
         return DLPI_ORDER_FAULT(err, "sampler.batches",
-                                "order is %d and batches.%s is given; it must be NULL without "
+                                "order is %s and batches.%s is given; it must be NULL without "
                                 "DLP_ORDER_BATCHES",
-                                (int)d->order, dlpi_order_has_lists(&d->batches));
-    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+                                ops->name, dlpi_order_has_lists(&d->batches));
+    if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
-                                (int)d->order);
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                ops->name);
     return DLP_OK;
 }
 
@@ -5968,8 +6071,8 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 /* --- Positions to dataset indices ------------------------------------------------------------- */
 
 /* One worker's view of the order; it is process-local and holds pointers. */
-typedef struct dlpi_order {
-    int32_t kind;  /* DLP_ORDER_* */
+struct dlpi_order {
+    const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
     uint64_t domain;  /* items of the subset, or all */
@@ -5983,13 +6086,13 @@ typedef struct dlpi_order {
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
-} dlpi_order;
+};
 
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
-    o->kind = d->order;
+    o->ops = dlpi_order_of(d->order);
     o->n_items = n_items;
     o->domain = dlpi_order_domain(d, n_items);
     o->samples = dlpi_order_samples(d, n_items);
@@ -5999,18 +6102,17 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->user = d->function_user;
     o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
-    if (d->order == DLP_ORDER_WEIGHTED) {
+    if (o->ops->weights) {
         o->alias = t + 1;
         o->units = dlpi_range_of(t[0].own);
     }
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
-    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
-    if (o->kind == DLP_ORDER_SHUFFLED)
+    if (o->ops->domain == DLPI_DOMAIN_PERMUTATION)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
@@ -6028,26 +6130,70 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
+static void dlpi_block_sequential(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                  uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(o);
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = first + i;
+}
+static void dlpi_block_shuffled(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    dlp_permutation_block(&o->permutation, first, count, out);
+}
+static void dlpi_block_replacement(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                   uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
+}
+static void dlpi_block_weighted(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
+}
+static void dlpi_block_function(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+}
+
+static const dlpi_order_ops *dlpi_order_of(int32_t order) {
+    static const dlpi_order_ops rows[] = {
+        [DLP_ORDER_SEQUENTIAL] = {.name = "DLP_ORDER_SEQUENTIAL",
+                                  .once = true,
+                                  .block = dlpi_block_sequential},
+        [DLP_ORDER_SHUFFLED] = {.name = "DLP_ORDER_SHUFFLED",
+                                .once = true,
+                                .domain = DLPI_DOMAIN_PERMUTATION,
+                                .block = dlpi_block_shuffled},
+        [DLP_ORDER_REPLACEMENT] = {.name = "DLP_ORDER_REPLACEMENT",
+                                   .drawn = true,
+                                   .domain = DLPI_DOMAIN_DRAW,
+                                   .block = dlpi_block_replacement},
+        [DLP_ORDER_WEIGHTED] = {.name = "DLP_ORDER_WEIGHTED",
+                                .drawn = true,
+                                .weights = true,
+                                .domain = DLPI_DOMAIN_WEIGHTED,
+                                .block = dlpi_block_weighted},
+        [DLP_ORDER_FUNCTION] = {.name = "DLP_ORDER_FUNCTION",
+                                .function = true,
+                                .block = dlpi_block_function},
+        [DLP_ORDER_BATCHES] = {.name = "DLP_ORDER_BATCHES",
+                               .elsewhere = true,
+                               .block = dlpi_block_sequential},
+        [DLP_ORDER_PARTS] = {.name = "DLP_ORDER_PARTS",
+                             .elsewhere = true,
+                             .block = dlpi_block_sequential},
+    };
+    return &rows[order];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
    that is out of range comes out as n_items or more: the caller checks. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
-    switch (o->kind) {
-    case DLP_ORDER_SHUFFLED: dlp_permutation_block(&o->permutation, first, count, out); break;
-    case DLP_ORDER_REPLACEMENT:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
-        break;
-    case DLP_ORDER_WEIGHTED:
-        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
-        break;
-    case DLP_ORDER_FUNCTION:
-        for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
-        break;
-    default:
-        for (uint32_t i = 0; i < count; i++) out[i] = first + i;
-    }
+    o->ops->block(o, epoch, first, count, out);
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
@@ -6062,9 +6208,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t index = 0, behind = (uint64_t)1 << 63;
     uint64_t random = dlpi_absorb(
         dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
-    bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
-    uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
         return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
@@ -6350,8 +6495,8 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
 
 /* If each of `own` streams had no item in so many passes, none ever comes. Two passes from anywhere
    have a whole one among them. That is enough if a stream has the same inputs in each pass, or if
-   these streams are all of them. Otherwise each pass deals own / streams of the inputs anew, and
-   an input with items stays unseen with a chance of about 2^-16. */
+   these streams are all of them. Otherwise each pass deals own / streams of the inputs again,
+   and an input with items stays unseen with a chance of about 2^-16. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = 2 + 16 * (q->streams - own) / own;
     if (!q->shuffle_inputs || q->weights) return 2;
@@ -6695,7 +6840,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (o->ops->domain != DLPI_DOMAIN_PERMUTATION) return last;
     if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
     return dlp_permutation_find(&o->permutation, last);
 }
@@ -7879,22 +8024,22 @@ typedef struct dlpi_seen dlpi_seen;
 typedef struct dlpi_source_ops {
     /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
-    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot */
     size_t row_bytes;                          /* of what `row` writes for one row */
     /* whoever schedules batches */
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? NULL: always */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
-    void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
+    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
                                    may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then; NULL: nothing else may */
+       Returns what does then */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
     void (*row)(
@@ -7904,10 +8049,11 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
+    const char *params; /* what s->params is a hash of, for errors */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
-                                                            NULL: the position says all */
+                                                            of DLPI_NO_SLOT p->after.source; NULL:
+                                                            the position says all */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -7957,7 +8103,10 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     struct {
         const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes */
+    const char *params; /* of states: what config changes; NULL: nothing */
+    bool in_cells;      /* a callback writes a whole cell, of which there are no rows yet */
+    uint32_t (*outs)(const dlp_pipe *p); /* numbers v */
+    void (*live)(dlp_pipe *p);           /* the region is there: what is in all batches alike */
     int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
@@ -7982,7 +8131,7 @@ typedef struct dlpi_stay_ops {
 
 typedef struct dlpi_sink_ops {              /* by the consumer */
     const char *words;                      /* of the plan, for its buffers */
-    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each */
+    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
@@ -8026,7 +8175,16 @@ typedef struct dlpi_reader {
     uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
                         rows of t, that nobody has had; how many. From there on the callback has
                         them */
+    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error: nothing more is read
+                                                      by it. Any of its threads */
 } dlpi_reader;
+
+/* What a reader says of those who write: in the fetch stage's record of its own. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers;       /* ends that were read, of so many */
+    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
@@ -8166,8 +8324,9 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
+    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8188,6 +8347,9 @@ struct dlp_call {
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
+    double used_share, waited_share; /* of an inline worker's time, in its last sample */
+    uint64_t sleeps;                 /* at the sample's begin */
+    bool sampling;
 } dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
@@ -8318,8 +8480,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
+    uint32_t seek_no, window; /* seeks followed, modulo 2^16; batches under way at once, at most */
+    uint64_t epoch_asked;     /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
@@ -8427,25 +8589,28 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
-    int n_warnings;
+    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
+    uint64_t n_warnings; /* V1: of complete warnings */
     char warnings[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
+       are; NULL: none */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
-    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is deliver/whole.h */
+    const dlpi_lender_ops *lender;
+    bool lends; /* false: whole batches go out and come back without a call of the table */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* what the rows of batches are, and */
     dlpi_stage *source_stage;         /* whose table that is */
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
@@ -8504,7 +8669,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] */
+    uint8_t *held;                 /* [n_out] 1: held; 2: held, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -8672,25 +8837,180 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }
 
-/* Which rows of a global batch are this rank's, whether epochs are over, an item's random
-   numbers. */
+/* ---------------------------------------------------------------------------------------------
+   >>impl-roles      ROLES THAT ARE ALWAYS THERE
+   A pipe has a table of each role from its opening on, so no code asks whether a role is there.
+   Here are the tables of pipes without a stage for it, and what a source says that has nothing to
+   say. Whole batches, the lender's default, are in deliver/whole.h. */
 
-/* This rank's rows of a global batch of c rows: [first, first + count). */
-static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
-    *count = dlpi_rows_of_rank(p->rank, p->world, c, first);
+/* ---- source ---- */
+
+static uint64_t dlpi_source_no_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(rows);
+    return true;
+}
+static bool dlpi_source_quiet(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static void dlpi_source_ahead(dlp_pipe *p) { DLPI_UNUSED(p); }
+static int dlpi_source_step(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(b);
+    DLPI_UNUSED(s);
+    return rc;
+}
+static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+}
+static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, uint32_t s,
+                                                             int after) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(after);
+    return NULL;
 }
 
-static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
-    if (n == DLP_FOREVER) return false;
-    return epoch >= (uint64_t)(n == 0 ? 1 : n);
+#define DLPI_SOURCE_PARAMS "params (subset, weights, samples, function_id, datasets mixed)"
+
+/* Its items are at hand: nothing is loaded ahead of a batch. */
+#define DLPI_SOURCE_AT_HAND \
+    .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
+    .agreed = dlpi_source_agreed
+
+/* True if a batch's number says all of its place. */
+static inline bool dlpi_source_by_number(const dlp_pipe *p) {
+    return p->source->state == dlpi_source_stateless;
+}
+#define DLPI_SOURCE_BY_NUMBER \
+    .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+
+static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
+
+/* ---- keeper ---- */
+
+static void dlpi_keeper_ahead(const dlp_pipe *p, const struct dlpi_unit *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(t);
+}
+static bool dlpi_keeper_get(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+    DLPI_UNUSED(row);
+    return false;
+}
+static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(row);
+    DLPI_UNUSED(used_random);
+}
+static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+
+static const dlpi_keeper_ops dlpi_no_keeper = {
+    .ahead = dlpi_keeper_ahead,
+    .get = dlpi_keeper_get,
+    .put = dlpi_keeper_put,
+    .recover = dlpi_no_recover,
+};
+
+/* ---- holder: called for stages that are something to it, of which there are none ---- */
+
+static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
+
+/* ---- sink: results stay in their slots ---- */
+
+static uint64_t dlpi_slot_buffers(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                           dlp_tensor *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(field);
+    DLPI_UNUSED(at);
+    DLPI_UNUSED(t);
+}
+static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
 }
 
-DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
-    if (item->call != NULL) /* also by threads of the callback's own */
-        DLPI_STORE_RLX(&item->call->used_random, 1u);
-    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
+static const dlpi_sink_ops dlpi_slot_sink = {
+    .buffers = dlpi_slot_buffers,
+    .data = dlpi_slot_data,
+    .freed = dlpi_slot_freed,
+};
+
+/* ---- sharing: the consumer is alone ---- */
+
+static bool dlpi_unshared_keep(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_over(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_schedules(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    return true;
+}
+
+static const dlpi_sharing_ops dlpi_unshared = {
+    .keep = dlpi_unshared_keep,
+    .over = dlpi_unshared_over,
+    .may_schedule = dlpi_unshared_schedules,
+    .slot_free = dlpi_unshared_free,
+};
+
+static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlpi_unshared; }
+
+/* ---- a pipe's ---- */
+
+/* Give a new pipe the tables of no stage. */
+static void dlpi_roles_begin(dlp_pipe *p) {
+    p->source = &dlpi_no_source;
+    p->keeper = &dlpi_no_keeper;
+    p->kept_by = -1;
+    p->holder = &dlpi_no_holder;
+    p->sink = &dlpi_slot_sink;
+    p->sharing = &dlpi_unshared;
+}
+
+/* Take the roles of a stage of the chain. */
+static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage_ops *ops = st->ops;
+    if (ops->sink != NULL) p->sink = ops->sink, p->sink_stage = st;
+    if (ops->keeper != NULL) p->keeper = ops->keeper, p->keeper_stage = st;
+    if (ops->lender != NULL) p->lender = ops->lender, p->lender_stage = st, p->lends = true;
+    if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
+    if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
+}
+
+/* A stage that wants to know the number of items in advance; NULL: none does. */
+static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
+    return p->keeper_stage ? p->keeper_stage : p->lender_stage;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8967,11 +9287,111 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-dispatch   WHO WAKES WHOM
+   Nobody is given work: workers look for it and claim it. What is here only says who looks. */
+
+/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
+static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
+    if (st->asleep_most > 0)
+        dlpi_wake_batch(p, st, b, 1);
+    else
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
+}
+
+/* There is work for n workers of a stage, any of them. */
+__attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+    if (st->asleep_most > 0)
+        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
+    else
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
+}
+
+/* Batch b left the stage with this place among those that have workers: the next one, or
+   the consumer, goes on with it. */
+static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+    if (work + 1 < p->n_work) {
+        dlpi_wake_stage(p, p->work[work + 1], b);
+    } else {
+        dlpi_wake_consumer(p->ctl, b);
+        dlpi_wake_subscribers(p->share);
+    }
+}
+
+/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
+   one of them can take what was freed: all look. */
+static void dlpi_rescan(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
+        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
+    }
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
+}
+
+/* Of n workers that the new work can use: how many to wake now. The others are put off while as
+   many as are kept awake are so; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
+/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
+   consumer is the worker of an inline stage: a sampler's thread wakes it. */
+static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
+    if (st->asleep_most == 0) {
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
+        return;
+    }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        uint64_t most = (uint64_t)st->n_workers;
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_wake_batch(p, st, p->schedule.published - i, 1);
+        return;
+    }
+    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
+    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
+   on are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
+}
+
+/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
+   shows them to the stage after the items. */
+static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->schedule.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
+            dlpi_wake_next(p, p->n_item_work - 1, b);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
+
+/* True if the dataset has the callback of its reader, and so the reader's user. */
+static bool dlpi_reader_wired(const dlp_dataset *d) {
+    return d->reader != NULL && d->fetch == d->reader->fetch;
+}
 
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
-    if (p->err.code == 0) p->err = *e;
+    const dlpi_stage *st = p->fetch;
+    if (p->err.code != 0) return p->err.code;
+    p->err = *e;
+    if (st != NULL && dlpi_reader_wired(&st->dataset))
+        st->dataset.reader->failed(st->dataset.user, p);
     return p->err.code;
 }
 
@@ -9095,8 +9515,16 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
+    if (p->n_warnings < 8) {
+        memcpy(p->warnings[p->n_warnings], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    }
     if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+DLPDEF void dlp_log_stderr(void *user, const char *message) {
+    DLPI_UNUSED(user);
+    fprintf(stderr, "dlpipe: %s\n", message);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
@@ -9232,6 +9660,7 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
     if (d->fetch != NULL) return "dataset.fetch";
     if (d->user != NULL) return "dataset.user";
     if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
     return d->reader != NULL ? "dataset.reader" : NULL;
 }
 
@@ -9364,47 +9793,36 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
-   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
-   program without that header is alone: it refuses what would need them, and has nothing to do for
-   the rest. */
+   >>impl-cancel     BATCHES THAT ARE CANCELLED
+   The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
+   seeks before it was scheduled (seek_no, 16 bits) above its epoch (48 bits). ctl.cancel is the
+   least generation that is not cancelled, and only the consumer moves it, up, by one store: by an
+   epoch, or to epoch 0 after the next seek. Workers compare before each row, whoever passes batches
+   on before each batch, and next drops what comes to it from below: so a batch may be half done, or
+   scheduled after the store, and does no harm. Numbers of seeks wrap: 2^14 of them at most come
+   between two batches that are delivered.
 
-static int dlpi_alone_open(dlp_pipe *p) {
-    if (p->d.shm == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
-                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+   N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
+   go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
+   ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no. */
+
+static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
+    return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
+}
+static inline uint32_t dlpi_generation_seek(uint64_t generation) {
+    return (uint32_t)(generation >> 48);
 }
 
-static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
-                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+static inline bool dlpi_generation_cancelled(const dlpi_ctl *ctl, uint64_t generation) {
+    return (int64_t)(generation - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
 }
-
-static int dlpi_alone_well(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
+static inline uint64_t dlpi_slot_generation(const dlpi_bslot *slot) {
+    return dlpi_generation(slot->seek_no, slot->epoch);
 }
-static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
-
-static const dlpi_beside_ops dlpi_alone = {
-    .open = dlpi_alone_open,
-    .processes = dlpi_alone_processes,
-    .resolve = dlpi_alone_well,
-    .layout = dlpi_alone_nothing,
-    .begin = dlpi_alone_well,
-    .look = dlpi_alone_well,
-    .nudge = dlpi_alone_nothing,
-    .await = dlpi_alone_nothing,
-    .end = dlpi_alone_nothing,
-};
-
-/* What a new pipe has beside it. */
-static void dlpi_beside_take(dlp_pipe *p) {
-    p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
-    p->used_at_first = 1;
-    p->scheduler_sleep_ns = DLPI_SLEEP_NS;
+static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
 }
 
 /* ---- fields: checked, copied, laid out in a cell ---- */
@@ -9536,10 +9954,10 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of batch
+   b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind the
+   cells that stay lies one that nobody writes. A batch that is left out is there for as long as it
+   is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -9556,16 +9974,16 @@ static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
 }
 
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage after which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
+/* Item cells for batch b in slot s. A cell is free again when its batch has left the stage after
+   which nobody needs its items. There are as many cells as batches may be between here and next, so
+   one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+        /* Y1 <- Y1 */
+        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
     }
     use[i].b = b;
     use[i].slot = s;
@@ -9576,7 +9994,8 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    if (p->cells == DLPI_CELLS_TURN) return (uint32_t)(b % p->n_cells);
+    return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* What a collate reads lies in cells of its own. */
@@ -9767,7 +10186,7 @@ static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int 
 
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender_stage == NULL; i++)
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && !p->lender->in_cells; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
@@ -9815,7 +10234,7 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
                                    uint32_t row) {
     dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender_stage) return;
+    if (!DLPI_DEBUG || w->p->lender->in_cells) return;
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
@@ -9833,7 +10252,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
-    if (p->lender_stage) {
+    if (p->lender->in_cells) {
         dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
@@ -9870,14 +10289,14 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
-    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
     slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
             memset(t->data, DLPI_POISON, (size_t)t->bytes);
         else
-            dlpi_poison_bytes(t->data, p->lender_stage ? t->bytes : p->batches.at[f].capacity);
+            dlpi_poison_bytes(t->data, p->lender->in_cells ? t->bytes : p->batches.at[f].capacity);
     }
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
@@ -9895,37 +10314,25 @@ static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-cancel     BATCHES THAT ARE CANCELLED
-   The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
-   (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
-   seeks before it was scheduled (seek_no, 16 bits) above its epoch (48 bits). ctl.cancel is the
-   least generation that is not cancelled, and only the consumer moves it, up, by one store: by an
-   epoch, or to epoch 0 after the next seek. Workers compare before each row, whoever passes batches
-   on before each batch, and next drops what comes to it from below: so a batch may be half done, or
-   scheduled after the store, and does no harm. Numbers of seeks wrap: 2^14 of them at most come
-   between two batches that are delivered.
+/* Which rows of a global batch are this rank's, whether epochs are over, an item's random
+   numbers. */
 
-   N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
-   go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
-   ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
-   batch will follow (ctl.end_of_input) is likewise said for one seek_no. */
-
-static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
-    return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
-}
-static inline uint32_t dlpi_generation_seek(uint64_t generation) {
-    return (uint32_t)(generation >> 48);
+/* This rank's rows of a global batch of c rows: [first, first + count). */
+static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
+    *count = dlpi_rows_of_rank(p->rank, p->world, c, first);
 }
 
-static inline bool dlpi_generation_cancelled(const dlpi_ctl *ctl, uint64_t generation) {
-    return (int64_t)(generation - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
+static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
+    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    if (n == DLP_FOREVER) return false;
+    return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }
-static inline uint64_t dlpi_slot_generation(const dlpi_bslot *slot) {
-    return dlpi_generation(slot->seek_no, slot->epoch);
-}
-static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
-    return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
+
+DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
+    if (item->call != NULL) /* also by threads of the callback's own */
+        DLPI_STORE_RLX(&item->call->used_random, 1u);
+    return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -10105,6 +10512,7 @@ static int dlpi_open_end_order(dlp_pipe *p) {
 
 /* Called by the check of the stage whose dataset it is. */
 static int dlpi_open_end_check(dlp_pipe *p) {
+    const dlpi_stage *other;
     int rc;
     if (!p->open_end) return DLP_OK;
     if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
@@ -10114,10 +10522,8 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_open_end_bad(p, &p->stages[i]);
-    if (p->sharing == NULL) return DLP_OK;
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
+    if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
                        "shm.share is given, must be 0 with dataset.open_end");
 }
@@ -10226,433 +10632,6 @@ static bool dlpi_window_strange(const dlp_pipe *p, const dlpi_state *s) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-seen       WHAT OBSERVERS SEE
-   Statistics, traces and words are made of a dlpi_seen alone. It is filled from a live pipe, whose
-   memory it points into (dlpi_seen_pipe), or from a checked copy of a region (dlpipe_shm.h): so the
-   same functions speak of both. The figures that only some kinds of stages have are counted by
-   those kinds, out of words of the region, which are read in place or through a file. */
-
-typedef struct dlpi_seen_stage {
-    char name[32];
-    int32_t kind, work;              /* work: place among the stages with workers, -1: none */
-    int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t workers;                 /* 0: inline */
-    int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
-    int32_t in_flight;
-    bool process;                                    /* its workers are processes */
-    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;                               /* in a slot */
-    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
-    void *tell_user;
-} dlpi_seen_stage;
-
-struct dlpi_seen {
-    uint64_t now_ns;
-    const dlpi_ctl *ctl;
-    const uint64_t *delivered; /* batches, as the consumer counts them */
-    const uint32_t *order;     /* [ring] slots of the batches */
-    const uint8_t *taken;      /* [ring] */
-    const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
-    const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
-    uint64_t slot_stride, block_stride, trace_stride;
-    uint32_t n_stages, n_work, n_item_work, n_workers;
-    DLPI_SHAPE_MEMBERS;
-    uint32_t cpus;
-    uint64_t source_cells, sink_cells, sink_free;
-    uint64_t plan_bytes;
-    int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
-    int32_t final;                /* the stage after which a batch is ready for the consumer */
-    dlpi_seen_stage stages[DLP_MAX_STAGES];
-    dlp_stats figures; /* of it, what kinds of stages have filled */
-};
-
-/* Words of the region, by the records that they are in. */
-struct dlpi_words {
-    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
-    /* read a word at an offset of the region, in a record that ends at end */
-    bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
-    void *from;
-};
-
-#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
-
-/* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
-static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
-                         uint64_t *to) {
-    const dlpi_record *r = &w->rec[type];
-    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
-    at += r->offset + i * r->stride;
-    return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
-}
-
-/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
-   False: there is none. */
-static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
-    const uint64_t stride = w->rec[type].stride;
-    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
-        memcpy((uint8_t *)to + at, &word, sizeof word);
-    }
-    return true;
-}
-
-/* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
-static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
-    const dlpi_record *r = &w->rec[type];
-    *n = 0;
-    if (r->type == 0 || r->count == 0) return true;
-    if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
-    for (uint64_t i = 0; i < r->count; i++) {
-        uint64_t word;
-        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
-        *n += ((word & mask) == 0) == none;
-    }
-    return true;
-}
-
-/* A figure of the user's: a number, 0 or more. */
-static double dlpi_seen_figure(uint64_t bits) {
-    double v;
-    memcpy(&v, &bits, sizeof v);
-    return v >= 0 && v <= 1e300 ? v : 0;
-}
-
-static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
-    dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
-    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
-    s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
-    for (uint32_t i = 0; i < s->figures.n_counters; i++) {
-        dlp_counter_stats *c = &s->figures.counters[i];
-        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
-        memcpy(c->name, r.name, sizeof c->name - 1);
-        memcpy(c->unit, r.unit, sizeof c->unit - 1);
-        c->value = dlpi_seen_figure(r.value);
-        c->most = dlpi_seen_figure(r.most);
-        c->at_ns = r.at_ns;
-        c->noted = r.noted;
-    }
-    return true;
-}
-
-/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
-static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
-    memset(&s->figures, 0, sizeof s->figures);
-    if (!dlpi_seen_counters(words, s)) return false;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        const dlpi_stage_ops *ops = s->stages[i].ops;
-        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
-    }
-    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
-    s->sink_cells = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
-}
-
-/* What a stage's record says of its workers, row->n_workers at most. */
-static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
-    const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
-    row->workers = r->num_workers;
-    row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
-    row->active = active >= 1 && active <= n ? active : n;
-    row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
-    row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
-}
-
-/* ---- a live pipe ---- */
-
-static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
-    const uint8_t *word = (const uint8_t *)region + at;
-    DLPI_UNUSED(end);
-    /* statistics, here and below */
-    if (bytes == 4)
-        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
-    else
-        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
-    return true;
-}
-
-/* rec: [DLPI_REC_COUNT], written. */
-static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
-    for (int i = 0; i < DLPI_REC_COUNT; i++) {
-        const dlpi_area *a = &p->areas[i];
-        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
-    }
-    return (dlpi_words){rec, dlpi_word_live, p->region};
-}
-
-static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
-    dlpi_copy_text(row->name, sizeof row->name, st->name);
-    row->kind = st->kind;
-    row->work = st->work;
-    row->ops = st->ops;
-    row->tell = st->w.tell;
-    row->tell_user = st->w.worker_user;
-    if (st->work < 0) return;
-    row->first_worker = st->first_worker;
-    row->n_workers = st->n_workers;
-    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
-}
-
-/* What the pipe will be, or is: without its region. */
-static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
-    memset(s, 0, offsetof(dlpi_seen, figures));
-    s->n_stages = (uint32_t)p->n_stages;
-    s->n_work = (uint32_t)p->n_work;
-    s->n_item_work = (uint32_t)p->n_item_work;
-    s->n_workers = (uint32_t)p->n_workers;
-    s->shape = p->shape;
-    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
-    s->sink_cells = p->areas[DLPI_REC_SINK].count;
-    s->cpus = (uint32_t)p->cpus;
-    s->plan_bytes = p->plan_bytes;
-    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
-    s->final = s->work[p->n_work - 1];
-    for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
-}
-
-/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
-static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
-    dlpi_seen_shape(p, s);
-    s->now_ns = dlpi_now_ns();
-    s->ctl = p->ctl;
-    s->delivered = &p->ctl->delivered;
-    s->order = p->order_ring;
-    s->taken = p->taken;
-    s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
-    s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
-    s->trace = dlpi_area_at(p, DLPI_REC_TRACE, 0);
-    s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
-    s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
-    s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].work >= 0)
-            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
-}
-
-static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    dlpi_record rec[DLPI_REC_COUNT];
-    dlpi_words words = dlpi_words_live(p, rec);
-    dlpi_seen_pipe(p, s);
-    dlpi_seen_kinds(&words, s); /* true: its records are its own */
-}
-
-/* ---- of what is seen ---- */
-
-static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
-    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
-}
-
-/* The stage of a worker; NULL: it is the consumer. */
-static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        const dlpi_seen_stage *st = &s->stages[i];
-        if (st->work >= 0 && worker - (uint32_t)st->first_worker < (uint32_t)st->n_workers)
-            return st;
-    }
-    return NULL;
-}
-
-static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
-    return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
-}
-
-/* Has batch b, in that slot, left the stage? */
-static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
-    const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
-    /* Y1 <- Y1 */
-    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-links      THE TABLE OF LINKS
-   Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
-   and monitors have one table. A stage with workers takes from the one before it: where they claim,
-   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
-   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
-   before says what is done (>>impl-gather), and those by which the next one claims. */
-
-static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
-    *id = stage;
-    dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
-                   stage < 0 ? "consumer" : s->stages[stage].name);
-}
-
-static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
-                               int32_t to) {
-    dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
-    memset(l, 0, sizeof *l);
-    dlpi_link_end(s, from, &l->from_stage, l->from);
-    dlpi_link_end(s, to, &l->to_stage, l->to);
-    l->kind = DLP_LINK_SPSC;
-    l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
-    l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
-    return l;
-}
-
-/* Words of a slot by which a stage says what is done; by which one claims. */
-static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
-    return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
-}
-static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
-    return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
-}
-
-static bool dlpi_link_in_order(const dlpi_seen_stage *st) {
-    return st->ops != NULL && st->ops->in_order;
-}
-
-/* Into the stages that work on slots, and out of the last of them. */
-static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
-    for (uint32_t k = 0; k <= s->n_work; k++) {
-        int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
-        dlp_link *l = dlpi_link_add(s, out, n, from, to);
-        uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
-        if (to >= 0 && !dlpi_link_in_order(&s->stages[to])) {
-            l->kind = DLP_LINK_CLAIM;
-            bytes += dlpi_link_claim_bytes(s, k);
-        } else if (!dlpi_link_in_order(&s->stages[from])) {
-            l->kind = DLP_LINK_GATHER;
-        }
-        l->capacity = s->prefetch;
-        l->bytes = dlpi_times(bytes, s->n_slots);
-    }
-}
-
-/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
-static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
-    int32_t sampler = -1;
-    uint32_t n = 0;
-    dlp_link *l;
-    for (uint32_t i = 0; i < s->n_stages; i++)
-        if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
-    l = dlpi_link_add(s, out, &n, -1, sampler);
-    l->capacity = s->n_slots;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
-    for (uint32_t i = 0; i < s->n_stages; i++) { /* of cells of their own */
-        if (s->stages[i].work < (int32_t)s->n_work) continue;
-        l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
-        l->kind = DLP_LINK_CLAIM;
-        l->capacity = s->source_cells;
-        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
-    }
-    dlpi_links_chain(s, sampler, out, &n);
-    if (s->sink_cells == 0) return n;
-    l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
-    l->capacity = s->sink_cells;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
-    return n;
-}
-
-/* And how many records are in each. open: batches that have not left the first stage. */
-static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
-    uint64_t used = (uint64_t)out->in_flight + out->held;
-    out->n_links = dlpi_links(s, out->links);
-    for (uint32_t i = 0; i < out->n_links; i++) {
-        dlp_link *l = &out->links[i];
-        if (l->to_stage < 0)
-            l->depth = out->ready;
-        else if (l->from_stage < 0)
-            l->depth = i > 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
-        else if (s->stages[l->to_stage].work >= (int32_t)s->n_work)
-            l->depth = out->stages[l->to_stage].loading;
-        else
-            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
-    }
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-dispatch   WHO WAKES WHOM
-   Nobody is given work: workers look for it and claim it. What is here only says who looks. */
-
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
-static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
-    if (st->asleep_most > 0)
-        dlpi_wake_batch(p, st, b, 1);
-    else
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* There is work for n workers of a stage, any of them. */
-__attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
-    if (st->asleep_most > 0)
-        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
-    else
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* Batch b left the stage with this place among those that have workers: the next one, or
-   the consumer, goes on with it. */
-static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
-    if (work + 1 < p->n_work) {
-        dlpi_wake_stage(p, p->work[work + 1], b);
-    } else {
-        dlpi_wake_consumer(p->ctl, b);
-        dlpi_wake_subscribers(p->share);
-    }
-}
-
-/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
-   one of them can take what was freed: all look. */
-static void dlpi_rescan(dlp_pipe *p, int first, int last) {
-    for (int k = first; k <= last; k++) {
-        const dlpi_stage *st = p->work[k];
-        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
-    }
-    dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* Of n workers that the new work can use: how many to wake now. The others are put off while as
-   many as are kept awake are so; see >>impl-awake. */
-static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
-    uint32_t keep = dlpi_keep_awake(p), awake;
-    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
-    awake = dlpi_awake_workers(p, p->work[0]);
-    keep = awake < keep ? keep - awake : 0;
-    if (n <= keep) return n;
-    p->awake.put_off = n - keep;
-    return keep;
-}
-
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   consumer is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
-    dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
-    if (st->asleep_most == 0) {
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        return;
-    }
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
-        uint64_t most = (uint64_t)st->n_workers;
-        for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_wake_batch(p, st, p->schedule.published - i, 1);
-        return;
-    }
-    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
-    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
-}
-
-/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
-   on are longer in their callbacks than it thought, or have no core. */
-static void dlpi_wake_put_off(dlp_pipe *p) {
-    uint32_t n = p->awake.put_off;
-    p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
-}
-
-/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage after the items. */
-static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
-    for (uint64_t b = first; b != p->schedule.published; b++)
-        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
-            dlpi_wake_next(p, p->n_item_work - 1, b);
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
@@ -10672,20 +10651,14 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
-/* A source without callbacks beside those of batches. */
-static bool dlpi_quiet_always(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
-
 /* Scheduler: ask for the epoch, if it stands before one. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    if (!p->source->quiet(p)) return; /* a load that ends wakes the scheduler */
-    dlpi_credit_publish(&f->epoch_asked, generation);     /* I2 -> I2, B1 */
+    if (!p->source->quiet(p)) return;                 /* a load that ends wakes the scheduler */
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
@@ -10850,7 +10823,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
+        if (p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -10880,7 +10853,7 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
-    return p->source->step ? p->source->step(p) : DLP_OK;
+    return p->source->step(p);
 }
 
 /* Go on where each batch has as many rows. */
@@ -10911,7 +10884,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
-        if (p->source->ready && !p->source->ready(p, rows)) return 0;
+        if (!p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_schedule_slot(p, s, rows);
         f->published++;
@@ -10932,7 +10905,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -10972,14 +10945,14 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
-    if (p->source->ahead) p->source->ahead(p);
+    if (!p->sharing->may_schedule(p)) return 0;
+    p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= p->window) break;
+        if (out >= p->prefetch || f->published - base >= f->window) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
@@ -10987,7 +10960,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
                             f->published); /* T1 -> T1: all slots above are published */
         dlpi_schedule_wake(p, f->published - before);
         if (p->world > 1) dlpi_schedule_empty(p, before);
-        if (p->source->ahead) p->source->ahead(p);
+        p->source->ahead(p);
     }
     if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
@@ -11413,32 +11386,85 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
+   and how long it waited for one; the second not at each short sleep. */
+static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
+    const dlpi_cpu last = *cpu;
+    const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
+    dlpi_cpu_read(cpu, file);
+    if (file) cpu->noted_ns = now;
+    dlpi_bump(&w->block->cpu_ns, cpu->used_ns - last.used_ns);
+    dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
+}
+
+/* ---- the cores that inline workers use ----
+   The thread of an inline worker is the consumer's, which does other things too. So a sample is
+   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
+   between two samples is taken to use the cores as the last sample did. A thread that never slept
+   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
+#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a sample if one is due. What it costs is no work. */
+static void dlpi_cpu_sample_begin(dlpi_worker *w) {
+    dlpi_cpu *cpu = &w->cpu;
+    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
+    cpu->noted_ns = w->last_ns;
+    cpu->sampling = true;
+    cpu->sleeps = dlpi_cpu_sleeps();
+    dlpi_cpu_read(cpu, true);
+    w->last_ns = dlpi_now_ns();
+}
+
+/* The sample is over: a stretch of ns, more than 0. */
+static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sampling = false;
+}
+
+/* An inline worker has worked for ns, more than 0. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
+    double all = (double)ns * w->p->pace.call_clock_every;
+    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+}
+
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
+    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
+    dlpi_cpu_sample_begin(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
-}
-
-/* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one. The second is asked of a file, so not at each short sleep. */
-static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
-    struct timespec t;
-    uint64_t ns, sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
-        ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
-        cpu->used_ns = ns;
-    }
-    if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
-    cpu->noted_ns = now;
-    if (!dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) return;
-    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
-    cpu->waited_ns = sched[1];
 }
 
 /* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
@@ -11475,12 +11501,14 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
     dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
+    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
+    dlpi_cpu_sample_begin(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -11765,7 +11793,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
+    return w->st->work <= w->p->kept_by;
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
@@ -11963,7 +11991,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Indices of rows [row, end), by the first stage's worker. */
 static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    if (w->p->source->indices) w->p->source->indices(w, t);
+    w->p->source->indices(w, t);
 }
 
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
@@ -12156,7 +12184,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
+    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (plain && DLPI_LIKELY(!w->has_special))
@@ -12767,8 +12795,8 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
-    if (tail - delivered < p->prefetch) return false;
-    return w->low == tail;
+    bool cells = w->claim_end != 0 && w->low == w->claim_end; /* they are all taken */
+    return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
 /* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
@@ -13133,8 +13161,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->recover(w);
-    if (p->holder != NULL) p->holder->recover(w);
+    p->keeper->recover(w);
+    p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else
@@ -13145,6 +13173,1003 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_rescan(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
+   All workers_max of a stage are there from the start: threads and processes cost memory, which is
+   planned, but no time while they rest (one wake-up a second each). Starting and ending them
+   live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
+   not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
+   for another try included, and parks. One writer: the consumer.
+
+   The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
+   at the time since the last look:
+     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
+              twice in a row, or once if it waited a quarter of the time: one more, or half as many
+              again if it waited half the time. Of several stages the busiest. Not beyond the items
+              in flight, nor, by what its workers burn of the cores, or would if others did not
+              have them, beyond those
+     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
+              for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
+              if they hardly worked at all
+   What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
+   one never follows from the other; should a worker be missed soon after it was retired, patience
+   is doubled. What a look saw is from before the change; so each change begins the counts again. */
+
+#define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
+#define DLPI_TUNE_PATIENCE 3u
+
+/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+static void dlpi_tune_take(dlpi_stage *s) {
+    s->tuned = s->w.workers_max > 0;
+    s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
+}
+
+/* Workers that come and go; where they begin has bounds of its own. */
+static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+    dlp_workers_desc *w = &st->w;
+    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, 0 without that");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return p->err.code;
+}
+
+static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
+                           uint64_t now) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t n = DLPI_LOAD_RLX(&ctl->tunes);
+    dlp_tune_note *k = &ctl->tune[n % DLP_TUNE_NOTES];
+    DLPI_STORE_RLX(&k->at_ns, now - ctl->started_ns); /* for people, as what follows */
+    DLPI_STORE_RLX(&k->stage, st->id);
+    DLPI_STORE_RLX(&k->from, from);
+    DLPI_STORE_RLX(&k->to, to);
+    DLPI_STORE_RLX(&k->reason, reason);
+    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
+}
+
+static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
+    dlpi_tuned *t = &p->tune.at[st->work];
+    int from = dlpi_active(p, st);
+    t->hot = t->cold = 0;
+    if (n == from) return;
+    t->cores_said = 0;
+    t->changed = p->tune.looks;
+    dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
+    dlpi_tune_note(p, st, from, n, reason, now);
+    if (n > from) {
+        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
+    } else { /* a wake-up that a retired one has taken goes to somebody else */
+        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
+        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
+    }
+}
+
+/* How busy the stage was since the last look; a call under way counts up to now. */
+static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
+                              uint64_t ns) {
+    uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_worker_block *b = p->workers[st->first_worker + k].block;
+        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
+        done += DLPI_LOAD_RLX(&b->busy_ns);
+        cpu += DLPI_LOAD_RLX(&b->cpu_ns);
+        wait += DLPI_LOAD_RLX(&b->core_wait_ns);
+        if (DLPI_LOAD_RLX(&b->state) == DLP_WORKER_BUSY && now > since) busy += now - since;
+    }
+    busy += done;
+    t->active = dlpi_active(p, st);
+    t->share = busy > t->busy_ns ? (double)(busy - t->busy_ns) / ((double)ns * t->active) : 0;
+    if (done > t->done_ns && cpu > t->cpu_ns) {
+        double share;
+        ran = cpu - t->cpu_ns;
+        ran += dlpi_core_wait(done - t->done_ns, ran, wait - t->core_wait_ns);
+        share = (double)ran / (double)(done - t->done_ns);
+        t->cpu_share = (t->cpu_share + (share < 1 ? share : 1)) / 2;
+        t->done_ns = done;
+        t->cpu_ns = cpu;
+        t->core_wait_ns = wait;
+    }
+    t->busy_ns = busy;
+}
+
+/* Workers beyond the items (or batches) in flight have nothing to do. */
+static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
+    return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
+}
+
+/* Would one more worker of stage i compute on a core that another one has? */
+static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
+    double used = p->tune.at[i].cpu_share;
+    for (int k = 0; k < p->n_work; k++)
+        if (p->work[k]->w.num_workers > 0)
+            used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
+    return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
+}
+
+static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
+    dlpi_stage *st;
+    dlpi_tuned *t;
+    int best = -1, n;
+    for (int i = 0; i < p->n_work; i++) {
+        t = &p->tune.at[i];
+        t->hot = waited >= 0.05 && t->share >= 0.85 ? t->hot + 1 : 0;
+        if (!p->work[i]->tuned || t->set || t->hot < (waited >= 0.25 ? 1u : 2u)) continue;
+        if (t->active >= dlpi_tune_most(p, p->work[i])) continue;
+        if (best < 0 || t->share > p->tune.at[best].share) best = i;
+    }
+    if (best < 0) return false;
+    st = p->work[best];
+    t = &p->tune.at[best];
+    if (dlpi_tune_no_core(p, best)) {
+        if (!t->cores_said) dlpi_tune_note(p, st, t->active, t->active, DLP_TUNE_CORES, now);
+        t->cores_said = 1;
+        return false;
+    }
+    /* missed soon after it was retired? */
+    if (t->patience > 0 && p->tune.looks - t->changed < 20 && t->patience < 256) t->patience *= 2;
+    n = t->active + (waited >= 0.5 && t->active > 2 ? t->active / 2 : 1);
+    dlpi_tune_set(p, st, n < dlpi_tune_most(p, st) ? n : dlpi_tune_most(p, st), DLP_TUNE_BUSY, now);
+    return true;
+}
+
+static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
+    for (int i = 0; i < p->n_work; i++) {
+        dlpi_stage *st = p->work[i];
+        dlpi_tuned *t = &p->tune.at[i];
+        int n = t->active - (t->share < 0.3 && t->active >= 8 ? t->active / 4 : 1);
+        bool idle = waited < 0.02 && n >= st->w.workers_min && t->share * t->active < 0.75 * n;
+        t->cold = st->tuned && !t->set && idle ? t->cold + 1 : 0;
+        if (t->cold == 0) continue;
+        if (t->patience == 0 || p->tune.looks - t->changed > 300) t->patience = DLPI_TUNE_PATIENCE;
+        if (t->cold < t->patience) continue;
+        dlpi_tune_set(p, st, n, DLP_TUNE_IDLE, now);
+        return true;
+    }
+    return false;
+}
+
+static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
+    dlpi_tuner *t = &p->tune;
+    uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
+    double share;
+    if (t->wait_from != 0 && now > t->wait_from) waited += now - t->wait_from;
+    share = waited > before && ns > 0 ? (double)(waited - before) / (double)ns : 0;
+    t->due_ns = now + t->every_ns;
+    t->waited_ns = waited;
+    t->last_ns = now;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.num_workers > 0)
+            dlpi_tune_measure(p, p->work[i], &t->at[i], now, ns ? ns : 1);
+    if (t->looks++ == 0) return; /* what comes before is the start */
+    if (!dlpi_tune_more(p, share, now)) dlpi_tune_fewer(p, share, now);
+}
+
+static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
+    if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
+}
+
+/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
+   Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
+   what source and lender add) is in it field by field, so that a mismatch names the field. */
+
+#define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
+
+static uint64_t dlpi_state_hash(const dlpi_state *s) {
+    uint64_t h = DLPI_STATE_MAGIC;
+    const uint8_t *bytes = (const uint8_t *)s;
+    for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= sizeof *s; i += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + i, 8);
+        h = dlp_hash(h, word, i, 0);
+    }
+    return h;
+}
+
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+    s->check = dlpi_state_hash(s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, s, sizeof *s);
+}
+
+static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
+    memset(s, 0, sizeof *s);
+    s->magic = DLPI_STATE_MAGIC;
+    s->n_items = dlpi_open_end_items(p);
+    s->seed = p->sampler->sampler.seed;
+    s->params = p->params_hash;
+    s->global_batch = (uint32_t)p->global_batch;
+    s->order = (uint16_t)p->sampler->sampler.order;
+    s->last = (uint16_t)p->last;
+    p->source->config(p, s);
+    if (p->lender->config) p->lender->config(p, s);
+}
+
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s, or
+   DLPI_NO_SLOT, of what is delivered. NULL: it has none, the position says all. */
+static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
+    return p->source->state(p, s, after);
+}
+
+/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
+   is none. */
+static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
+    if (from == NULL) return;
+    to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
+    memset(to->sampler, 0, sizeof to->sampler);
+    if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
+}
+
+/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    to->epoch = last ? slot->epoch + 1 : slot->epoch;
+    to->batch = last ? 0 : slot->in_epoch + 1;
+    to->position = last ? 0 : slot->after;
+    dlpi_state_source(to, dlpi_state_own(p, s, 1));
+}
+
+/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
+   epoch need not be the highest. */
+static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
+    if (b + 1 > p->after.high) {
+        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
+        p->after.high = b + 1;
+        p->after.epoch = slot->epoch;
+        p->after.batch = slot->in_epoch + 1;
+        p->after.position = slot->after;
+        if (own) p->after.source = *own;
+    }
+    if (flags & DLP_BATCH_LAST) {
+        p->after.epoch = slot->epoch + 1;
+        p->after.batch = p->after.position = 0;
+    }
+}
+
+/* The same of what a lender has handed out; after: the global position after it. */
+static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    p->after.epoch = last ? b->epoch + 1 : b->epoch;
+    p->after.batch = last ? 0 : b->in_epoch + 1;
+    p->after.position = last ? 0 : after;
+}
+
+static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
+    uint32_t s;
+    to->epoch = p->after.epoch;
+    to->batch = p->after.batch;
+    to->position = p->after.position;
+    s = dlpi_window_state(p, to);
+    dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
+}
+
+static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
+    return dlpi_error_set(e, DLP_ERR_RESUME, field,
+                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
+                          was, is);
+}
+
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
+
+/* At most, where nobody knows. */
+static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
+    return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
+                                              : p->samples / p->global_batch;
+}
+
+/* The consumer's books stand after a checked state. */
+static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+    p->epoch_now = p->after.epoch = s->epoch;
+    p->after.batch = s->batch;
+    p->after.position = s->position;
+    p->epoch_open = s->batch > 0;
+    p->last_sequence = UINT64_MAX;
+    dlpi_window_books(p, s);
+    p->after.source.bytes = s->sampler_bytes;
+    memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
+}
+
+static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
+    if (p->lender->seek) p->lender->seek(p, &to);
+    return to;
+}
+
+/* Rows of the epoch before batch k of it, where they follow from k. */
+static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    return p->lender->position(p, epoch, k);
+}
+
+/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
+   there would leave batches out, or give them twice, and nobody would be told. */
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+        if (s->sampler[i] != 0) return "sampler";
+    return p->source->never_saved(p, s);
+}
+
+/* The same of a source by number, whose own part are its words. */
+static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+    const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
+    if (s->sampler_bytes != 8 * words) return "sampler_bytes";
+    if (s->batch >= most) return "batch";
+    if (!dlpi_window_fits(s, most)) return "window";
+    return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
+}
+
+/* What s->params is a hash of, in words. */
+static const char *dlpi_state_params(const dlp_pipe *p) {
+    return p->lender->params ? p->lender->params : p->source->params;
+}
+
+/* Is a saved state whole, and of this pipe's order? */
+static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
+                                const char *field, dlp_error *e) {
+    dlpi_state mine;
+    const char *wrong;
+    const size_t n_words = p->source->n_words;
+    memcpy(s, state->bytes, sizeof *s);
+    dlpi_state_config(p, &mine);
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
+        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
+        s->epoch >= DLPI_MAX_EPOCH)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
+                              "this is no state of this version, or it is damaged");
+    if (s->n_items != mine.n_items)
+        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
+    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
+    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
+    if (s->global_batch != mine.global_batch)
+        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
+    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t was, is;
+        memcpy(&was, s->sampler + i * 8, 8);
+        memcpy(&is, mine.sampler + i * 8, 8);
+        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
+    }
+    if (s->params != mine.params)
+        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
+    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
+        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
+                              wrong);
+    return DLP_OK;
+}
+
+/* Begin after desc.resume. */
+static int dlpi_state_take(dlp_pipe *p) {
+    dlpi_state s;
+    dlp_error e;
+    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
+    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
+    dlpi_state_books(p, &s);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
+   What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
+   may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
+
+/* Schedule what may be, if the consumer does that. Returns how many batches. */
+static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+}
+
+/* One more batch is delivered. */
+static void dlpi_scheduler_delivered(dlp_pipe *p) {
+    uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
+    if (!dlpi_consumer_schedules(p)) {
+        dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_publish_quiet(delivered, n); /* V1 -> V1 */
+    }
+}
+
+/* A slot is free again. */
+static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
+    if (!dlpi_consumer_schedules(p)) {
+        dlpi_credit_done(used, 0u); /* C1 -> C1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_done_quiet(used); /* C1 -> C1 */
+    }
+}
+
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is scheduled. */
+static bool dlpi_scheduler_step(dlp_pipe *p) {
+    bool moved = p->sharing->keep(p);
+    return dlpi_schedule(p, 1) > 0 || moved;
+}
+
+static bool dlpi_scheduler_over(const dlp_pipe *p) {
+    return p->schedule.ended && p->sharing->over(p);
+}
+
+/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
+   than the batch. Returns whether something has moved. */
+static bool dlpi_scheduler_wait(dlpi_worker *w) {
+    w->awake.rounds = 0;
+    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
+        if (dlpi_scheduler_step(w->p)) return true;
+    return false;
+}
+
+static void *dlpi_thread_scheduler(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    bool moved = true;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
+        uint32_t word;
+        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
+            moved = true;
+            continue;
+        }
+        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        moved = dlpi_scheduler_step(p);
+        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
+                            (int)ctl->shared);
+        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
+    }
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
+
+/* How many credits to gather before they are fed. The tail is read by every worker, so each
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+static inline bool dlpi_pace_skips(dlp_pipe *p) {
+    if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
+    p->pace.calls_untimed++;
+    return true;
+}
+
+/* The same of a call that has to wait: where the consumer does all the work, it works. */
+static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
+
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
+    uint64_t from = p->pace.last_return_ns, each, waited;
+    uint32_t calls = p->pace.calls_untimed + 1;
+    p->pace.calls_untimed = 0;
+    p->pace.last_return_ns = now;
+    if (from == 0 || now <= from) return;
+    each = (now - from) / calls;
+    waited = p->pace.inline_ns * (calls - 1);
+    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
+    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
+    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
+                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (!p->all_inline) dlpi_awake_call(p);
+}
+
+/* A call that need not wait. */
+static void dlpi_pace_call(dlp_pipe *p) {
+    if (dlpi_pace_skips(p)) return;
+    dlpi_consumer_step(p, dlpi_now_ns());
+    dlpi_tune(p, p->pace.last_return_ns);
+}
+
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
+    p->pace.began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
+    p->pace.border_ns = 0;
+}
+
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    bool for_source = p->pace.source_waited;
+    p->pace.last_return_ns = to;
+    p->pace.source_waited = false;
+    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-deliver    NEXT AND RELEASE */
+
+static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
+
+static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
+}
+
+/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+    uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
+    uint64_t generation;
+    if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
+    *b = p->base;
+    *s = dlpi_slot_of(p, *b);
+    if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    if (!p->d.unordered) return DLP_EMPTY;
+    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
+    while (++*b != tail) {
+        if (p->taken[*b & (p->ring - 1)]) continue;
+        *s = dlpi_slot_of(p, *b);
+        if (dlpi_slot_generation(dlpi_slot_at(p, *s)) != generation) return DLP_EMPTY;
+        if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    }
+    return DLP_EMPTY;
+}
+
+/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
+    dlpi_ctl *ctl = p->ctl;
+    if (flags & DLP_BATCH_LAST) p->last_sequence = b;
+    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
+    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
+        DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
+    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
+    dlpi_scheduler_delivered(p);
+    if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
+        p->last_sequence = UINT64_MAX;
+        return flags | DLP_BATCH_LAST;
+    }
+    return flags & ~(uint32_t)DLP_BATCH_LAST;
+}
+
+/* Release slot s: give it back to the scheduler, by its word `used` (C1). */
+static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
+    p->sink->freed(p, s);
+    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
+}
+
+/* Batch, or view, v is the consumer's: the books. */
+DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+    const dlp_batch *batch = &p->out[v];
+    dlpi_ctl *ctl = p->ctl;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    p->held[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
+    p->n_held++;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
+}
+
+/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+    uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
+    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
+}
+
+static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlp_batch *batch = &p->out[s];
+    uint64_t bytes = 0;
+    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
+    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
+    batch->flags = dlpi_taken(p, b, batch->flags);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
+        p->sink->data(p, s, f, 0, t);
+        bytes += t->bytes;
+    }
+    dlpi_state_note(p, b, s, batch->flags);
+    dlpi_delivered(p, s, bytes);
+    dlpi_schedule_inline(p, dlpi_burst(p));
+    *out = batch;
+}
+
+/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
+static int dlpi_next_error(dlp_pipe *p, bool over) {
+    return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
+}
+
+static void dlpi_inline_rest(dlp_pipe *p) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started || w->last_ns == 0) continue;
+        dlpi_clock_stop(w);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
+    }
+}
+
+/* What worker w works on now: index as read before. */
+static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
+    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    e->worker = w->id;
+    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
+}
+
+/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
+static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
+    for (int i = 0; i < p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        uint64_t limit = w->limit_ns;
+        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
+                 index = DLPI_LOAD_RLX(&w->block->current);
+        dlp_error e;
+        /* an inline callback has returned: we are here; of processes the supervisor takes care */
+        if (limit == 0) continue;
+        if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
+        if (index == UINT64_MAX || now < since + limit) continue;
+        dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
+                       "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
+                       (now - since) / 1000000u, w->st->w.deadline_ms);
+        dlpi_describe_current(w, index, &e);
+        return dlpi_pipe_fail(p, &e);
+    }
+    return DLP_OK;
+}
+
+/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
+static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
+
+/* Sleep until the wanted batch may be there, at most ns. */
+static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
+    dlpi_ctl *ctl = p->ctl;
+    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
+        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
+    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
+}
+
+/* Are the processes still there? A thread that comes back without having waited need not look each
+   time. */
+static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
+    p->looked_ns = now;
+    return p->beside->look(p);
+}
+
+/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
+   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (p->all_inline) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
+    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
+    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
+}
+
+/* One sleep, and what is looked after before it. DLP_OK: look again. */
+static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
+    uint64_t now, ns = DLPI_SLEEP_NS;
+    int rc;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
+    now = dlpi_now_ns();
+    dlpi_tune(p, now);
+    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if (now >= until) return DLP_TIMEOUT;
+    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
+    if (until - now < ns) ns = until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    dlpi_consumer_sleep(p, ns);
+    return DLP_OK;
+}
+
+/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
+   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
+   change what they call; those run before any sleep, for nobody else does their work. */
+static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc;
+    p->awake.wait.rounds = 0;
+    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
+        if (dlpi_inline_steps(p)) {
+            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
+                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
+                return DLP_TIMEOUT;
+            continue;
+        }
+        if (dlpi_next_spin(p, until)) continue;
+        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
+    }
+    return rc;
+}
+
+/* Take a batch, waiting with the books kept. */
+static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    int rc;
+    uint64_t from, until = UINT64_MAX;
+    dlpi_schedule_inline(p, dlpi_burst(p));
+    rc = dlpi_take(p, b, s);
+    if (rc == DLP_OK) {
+        dlpi_pace_call(p);
+        return rc;
+    }
+    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
+        p->pace.clock_off = 1;
+        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        p->pace.clock_off = 0;
+        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
+    }
+    from = dlpi_now_ns();
+    dlpi_consumer_step(p, from);
+    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    p->tune.wait_from = from;
+    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    p->tune.wait_from = 0;
+    if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
+    dlpi_inline_rest(p);
+    dlpi_consumer_waited(p, from, dlpi_now_ns());
+    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
+    return rc;
+}
+
+/* The consumer leaves this epoch for the one after it. */
+static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+    p->epoch_open = 0;
+    p->last_sequence = UINT64_MAX;
+    dlpi_window_clear(p, 0);
+    p->after.epoch = epoch + 1;
+    p->after.batch = p->after.position = 0;
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
+    dlpi_wake_sleepers(p);
+}
+
+static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    p->seek_no = (p->seek_no + 1) & 0xffffu;
+    p->seeks++;
+    p->epoch_end_due = 0;
+    dlpi_state_books(p, s);
+    pthread_mutex_lock(&dlpi_place_lock);
+    p->place = dlpi_state_place(p, s);
+    p->place_seek_no = p->seek_no;
+    pthread_mutex_unlock(&dlpi_place_lock);
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
+    dlpi_wake_sleepers(p);
+    dlpi_schedule_inline(p, 1);
+}
+
+/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_taken(p, b, 0);
+    dlpi_slot_release(p, s);
+    p->epoch_now = epoch;
+    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "the stream has no item in an epoch, and epochs go on for ever");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+}
+
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
+/* The slot of the next batch that is wanted and has not failed. */
+static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+    for (;;) {
+        dlpi_bslot *slot;
+        int rc = dlpi_next_take(p, timeout_ms, b, s);
+        if (rc != DLP_OK) return rc;
+        if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
+        slot = dlpi_slot_at(p, *s);
+        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+            dlpi_taken(p, *b, slot->flags);
+            dlpi_slot_release(p, *s);
+            continue;
+        }
+        if (dlpi_slot_failed(p, *s)) {
+            dlp_error e;
+            dlpi_slot_error(p, *s, &e);
+            return dlpi_pipe_fail(p, &e);
+        }
+        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
+        if (dlpi_slot_ended(p, *s)) {
+            dlpi_epoch_leave(p, slot->epoch);
+            if (dlpi_slot_rows(p, *s) == 0) {
+                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
+                continue;
+            }
+        }
+        p->seeks = 0;         /* none from before a seek is left */
+        dlpi_unpoison(p, *s); /* it may have been another process */
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
+            DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
+            dlpi_warn_empty(p, *s);
+        }
+        return DLP_OK;
+    }
+}
+
+/* The same where a lender hands out what the consumer gets. */
+__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
+                                                      int timeout_ms) {
+    dlpi_handed handed;
+    int rc = p->lender->next(p, &handed, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    *out = &p->out[handed.v];
+    dlpi_bump(&p->ctl->views, 1);
+    dlpi_delivered(p, handed.v, handed.bytes);
+    dlpi_state_handed(p, *out, handed.after);
+    return DLP_OK;
+}
+
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->skips_seen) from = p->skips_seen;
+    p->skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        dlpi_stage *st;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        st->skip_told = true;
+        dlpi_warn(p,
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
+    }
+}
+
+static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    uint64_t b = 0;
+    uint32_t s = 0;
+    int rc;
+    if (p->lends) {
+        rc = dlpi_next_lender(p, out, timeout_ms);
+    } else {
+        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        rc = p->source->agreed(p, rc, b, s);
+        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
+    }
+    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
+    return rc;
+}
+
+/* ---- whole batches: what a lender's table says where no stage lends ----
+   Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
+   takes them back (next, drop); all else asks p->lender, and not whose table it is. */
+
+static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
+    DLPI_UNUSED(p);
+    return v;
+}
+
+static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
+
+static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+    dlpi_state_after(p, v, p->held[v] == 2, to);
+}
+
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    DLPI_UNUSED(epoch);
+    return k * p->global_batch;
+}
+
+static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
+
+static void dlpi_whole_live(dlp_pipe *p) {
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+}
+
+static uint64_t dlpi_whole_seam(const dlp_pipe *p, uint32_t field) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(field);
+    return 0;
+}
+
+static const dlpi_lender_ops dlpi_whole = {
+    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .outs = dlpi_whole_outs,
+    .live = dlpi_whole_live,
+    .slot = dlpi_whole_slot,
+    .batches = dlpi_whole_batches,
+    .state = dlpi_whole_state,
+    .position = dlpi_whole_position,
+    .seam = dlpi_whole_seam,
+};
+
+/* What a new pipe has until a stage lends. */
+static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
@@ -13440,7 +14465,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+    if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
@@ -13689,7 +14714,7 @@ static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
@@ -13900,7 +14925,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
+    if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
     many->fetcher = d->fetcher;
     many->batch_pool = d->batch_pool;
@@ -13909,11 +14936,3041 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-seen       WHAT OBSERVERS SEE
+   Statistics, traces and words are made of a dlpi_seen alone. It is filled from a live pipe, whose
+   memory it points into (dlpi_seen_pipe), or from a checked copy of a region (dlpipe_shm.h): so the
+   same functions speak of both. The figures that only some kinds of stages have are counted by
+   those kinds, out of words of the region, which are read in place or through a file. */
+
+typedef struct dlpi_seen_stage {
+    char name[32];
+    int32_t kind, work;              /* work: place among the stages with workers, -1: none */
+    int32_t first_worker, n_workers; /* n_workers counts an inline one */
+    int32_t workers;                 /* 0: inline */
+    int32_t workers_min, active;     /* workers_min 0: not tuned; active: may work now */
+    int32_t in_flight;
+    bool process;                                    /* its workers are processes */
+    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
+    uint64_t ready_at;                               /* in a slot */
+    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
+    void *tell_user;
+} dlpi_seen_stage;
+
+struct dlpi_seen {
+    uint64_t now_ns;
+    const dlpi_ctl *ctl;
+    const uint64_t *delivered; /* batches, as the consumer counts them */
+    const uint32_t *order;     /* [ring] slots of the batches */
+    const uint8_t *taken;      /* [ring] */
+    const uint8_t *slots;      /* [n_slots] */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
+    const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
+    uint64_t slot_stride, block_stride, trace_stride;
+    uint32_t n_stages, n_work, n_item_work, n_workers;
+    DLPI_SHAPE_MEMBERS;
+    uint32_t cpus;
+    uint64_t source_cells, sink_cells, sink_free;
+    uint64_t plan_bytes;
+    int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
+    int32_t final;                /* the stage after which a batch is ready for the consumer */
+    dlpi_seen_stage stages[DLP_MAX_STAGES];
+    dlp_stats figures; /* of it, what kinds of stages have filled */
+};
+
+/* Words of the region, by the records that they are in. */
+struct dlpi_words {
+    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
+    /* read a word at an offset of the region, in a record that ends at end */
+    bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
+    void *from;
+};
+
+#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
+
+/* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
+static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
+                         uint64_t *to) {
+    const dlpi_record *r = &w->rec[type];
+    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
+    at += r->offset + i * r->stride;
+    return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
+}
+
+/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
+   False: there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->rec[type].stride;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        memcpy((uint8_t *)to + at, &word, sizeof word);
+    }
+    return true;
+}
+
+/* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
+static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
+    const dlpi_record *r = &w->rec[type];
+    *n = 0;
+    if (r->type == 0 || r->count == 0) return true;
+    if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
+    for (uint64_t i = 0; i < r->count; i++) {
+        uint64_t word;
+        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
+        *n += ((word & mask) == 0) == none;
+    }
+    return true;
+}
+
+/* A figure of the user's: a number, 0 or more. */
+static double dlpi_seen_figure(uint64_t bits) {
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v >= 0 && v <= 1e300 ? v : 0;
+}
+
+static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
+    dlpi_counter_rec r;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
+    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
+    for (uint32_t i = 0; i < s->figures.n_counters; i++) {
+        dlp_counter_stats *c = &s->figures.counters[i];
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
+        memcpy(c->name, r.name, sizeof c->name - 1);
+        memcpy(c->unit, r.unit, sizeof c->unit - 1);
+        c->value = dlpi_seen_figure(r.value);
+        c->most = dlpi_seen_figure(r.most);
+        c->at_ns = r.at_ns;
+        c->noted = r.noted;
+    }
+    return true;
+}
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    memset(&s->figures, 0, sizeof s->figures);
+    if (!dlpi_seen_counters(words, s)) return false;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_stage_ops *ops = s->stages[i].ops;
+        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
+    }
+    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
+    s->sink_cells = words->rec[DLPI_REC_SINK].count;
+    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
+}
+
+/* What a stage's record says of its workers, row->n_workers at most. */
+static void dlpi_seen_numbers(const dlpi_stage_rec *r, dlpi_seen_stage *row) {
+    const int32_t n = row->n_workers, active = DLPI_LOAD_RLX(&r->active); /* statistics */
+    row->workers = r->num_workers;
+    row->workers_min = r->workers_min > 0 && r->workers_min <= n ? r->workers_min : 0;
+    row->active = active >= 1 && active <= n ? active : n;
+    row->in_flight = r->in_flight < 0 || r->in_flight > 1024 ? 0 : r->in_flight;
+    row->process = r->placement == DLP_PLACE_PROCESSES && r->num_workers > 0;
+}
+
+/* ---- a live pipe ---- */
+
+static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to) {
+    const uint8_t *word = (const uint8_t *)region + at;
+    DLPI_UNUSED(end);
+    /* statistics, here and below */
+    if (bytes == 4)
+        *to = DLPI_LOAD_RLX((const uint32_t *)(const void *)word);
+    else
+        *to = DLPI_LOAD_RLX((const uint64_t *)(const void *)word);
+    return true;
+}
+
+/* rec: [DLPI_REC_COUNT], written. */
+static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
+    for (int i = 0; i < DLPI_REC_COUNT; i++) {
+        const dlpi_area *a = &p->areas[i];
+        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
+    }
+    return (dlpi_words){rec, dlpi_word_live, p->region};
+}
+
+static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
+    dlpi_copy_text(row->name, sizeof row->name, st->name);
+    row->kind = st->kind;
+    row->work = st->work;
+    row->ops = st->ops;
+    row->tell = st->w.tell;
+    row->tell_user = st->w.worker_user;
+    if (st->work < 0) return;
+    row->first_worker = st->first_worker;
+    row->n_workers = st->n_workers;
+    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
+}
+
+/* What the pipe will be, or is: without its region. */
+static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
+    memset(s, 0, offsetof(dlpi_seen, figures));
+    s->n_stages = (uint32_t)p->n_stages;
+    s->n_work = (uint32_t)p->n_work;
+    s->n_item_work = (uint32_t)p->n_item_work;
+    s->n_workers = (uint32_t)p->n_workers;
+    s->shape = p->shape;
+    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
+    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->cpus = (uint32_t)p->cpus;
+    s->plan_bytes = p->plan_bytes;
+    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
+    s->final = s->work[p->n_work - 1];
+    for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
+}
+
+/* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
+static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_seen_shape(p, s);
+    s->now_ns = dlpi_now_ns();
+    s->ctl = p->ctl;
+    s->delivered = &p->ctl->delivered;
+    s->order = p->order_ring;
+    s->taken = p->taken;
+    s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
+    s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
+    s->trace = dlpi_area_at(p, DLPI_REC_TRACE, 0);
+    s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
+    s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
+    s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].work >= 0)
+            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
+}
+
+static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
+    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_words words = dlpi_words_live(p, rec);
+    dlpi_seen_pipe(p, s);
+    dlpi_seen_kinds(&words, s); /* true: its records are its own */
+}
+
+/* ---- of what is seen ---- */
+
+static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
+    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
+}
+
+/* The stage of a worker; NULL: it is the consumer. */
+static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_seen_stage *st = &s->stages[i];
+        if (st->work >= 0 && worker - (uint32_t)st->first_worker < (uint32_t)st->n_workers)
+            return st;
+    }
+    return NULL;
+}
+
+static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
+    return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
+}
+
+/* Has batch b, in that slot, left the stage? */
+static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
+    const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
+    /* Y1 <- Y1 */
+    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-links      THE TABLE OF LINKS
+   Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
+   and monitors have one table. A stage with workers takes from the one before it: where they claim,
+   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
+   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
+   before says what is done (>>impl-gather), and those by which the next one claims. */
+
+static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
+    *id = stage;
+    dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
+                   stage < 0 ? "consumer" : s->stages[stage].name);
+}
+
+static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
+                               int32_t to) {
+    dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
+    memset(l, 0, sizeof *l);
+    dlpi_link_end(s, from, &l->from_stage, l->from);
+    dlpi_link_end(s, to, &l->to_stage, l->to);
+    l->kind = DLP_LINK_SPSC;
+    l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
+    l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
+    return l;
+}
+
+/* Words of a slot by which a stage says what is done; by which one claims. */
+static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
+    return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
+}
+static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
+    return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
+}
+
+static bool dlpi_link_in_order(const dlpi_seen_stage *st) {
+    return st->ops != NULL && st->ops->in_order;
+}
+
+/* Into the stages that work on slots, and out of the last of them. */
+static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
+    for (uint32_t k = 0; k <= s->n_work; k++) {
+        int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
+        dlp_link *l = dlpi_link_add(s, out, n, from, to);
+        uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
+        if (to >= 0 && !dlpi_link_in_order(&s->stages[to])) {
+            l->kind = DLP_LINK_CLAIM;
+            bytes += dlpi_link_claim_bytes(s, k);
+        } else if (!dlpi_link_in_order(&s->stages[from])) {
+            l->kind = DLP_LINK_GATHER;
+        }
+        l->capacity = s->prefetch;
+        l->bytes = dlpi_times(bytes, s->n_slots);
+    }
+}
+
+/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
+    int32_t sampler = -1;
+    uint32_t n = 0;
+    dlp_link *l;
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
+    l = dlpi_link_add(s, out, &n, -1, sampler);
+    l->capacity = s->n_slots;
+    l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
+    for (uint32_t i = 0; i < s->n_stages; i++) { /* of cells of their own */
+        if (s->stages[i].work < (int32_t)s->n_work) continue;
+        l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
+        l->kind = DLP_LINK_CLAIM;
+        l->capacity = s->source_cells;
+        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
+    }
+    dlpi_links_chain(s, sampler, out, &n);
+    if (s->sink_cells == 0) return n;
+    l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
+    l->capacity = s->sink_cells;
+    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
+    return n;
+}
+
+/* And how many records are in each. open: batches that have not left the first stage. */
+static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
+    uint64_t used = (uint64_t)out->in_flight + out->held;
+    out->n_links = dlpi_links(s, out->links);
+    for (uint32_t i = 0; i < out->n_links; i++) {
+        dlp_link *l = &out->links[i];
+        if (l->to_stage < 0)
+            l->depth = out->ready;
+        else if (l->from_stage < 0)
+            l->depth = i > 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
+        else if (s->stages[l->to_stage].work >= (int32_t)s->n_work)
+            l->depth = out->stages[l->to_stage].loading;
+        else
+            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
+    }
+}
+
+/* ---- how long an epoch is: for sources, which say of what ---- */
+
+/* Are there items, and can the sampler's order be had of them? */
+static int dlpi_check_items(dlp_pipe *p) {
+    dlp_error e;
+    if (p->fetch->dataset.n_items == 0)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
+    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+        return DLP_OK;
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* An order that another source than this pipe's goes with. */
+static int dlpi_bad_order(dlp_pipe *p) {
+    const int32_t order = p->sampler->sampler.order;
+    if (order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                       "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
+                       p->source_stage->name);
+}
+
+/* A list of items beside a stage that has an order of its own. */
+static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
+                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
+                       st->name);
+}
+
+static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
+    p->samples = n;
+    p->batches_per_epoch = n / p->global_batch;
+    if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
+    if (p->batches_per_epoch != 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
+                       "DLP_LAST_DROP leaves no batch: %" PRIu64
+                       " samples an epoch, batch_size %" PRIu64,
+                       n, p->global_batch);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
+   A source whose rows come out of inputs larger than an item has cells for them, in the region, and
+   a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
+   when that is needed no more; the table of the source says how (load).
+   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
+   or the first of them where inputs take little time.
+
+   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
+
+     CLOSED --scheduler: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or
+     FAILED
+       ^  ^                    |  ^                                 |                  |
+       |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       |                         +-- scheduler: a run goes on after the one that failed --+
+       +----------------------- scheduler: it is needed no more --------------------+
+
+   Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
+   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
+   too; FAILED is of that input.
+
+   label  atomic            written by                    read by (partner)
+   Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
+                            worker: claim, LOADED,        then reads it, or shows it to item
+                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
+                                                          cell; before it sleeps, so after B1
+   Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
+                            worker, after its claim:      is not open
+                            cleared
+   B1     waiters.mask, word   as everywhere
+
+   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
+   the word is that of the very ticket that was read, and open: after a cell was given to another
+   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
+   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
+   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
+   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
+   Why no open cell is overlooked. Its bit is set before its word says OPEN, and cleared by nobody
+   but a worker whose swap has taken that ticket, before it does anything else: the cell is not open
+   then, and can't be again before that worker, or after its death recovery, goes on. A bit that is
+   left set by a death, or by a cell that the scheduler has closed, costs a look.
+   Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
+   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
+   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
+   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
+   release store after their bytes and counts. One that dies after LOADED has done all but counting
+   the load and waking: recovery counts one (Q2), and wakes everybody. */
+
+#define DLPI_INPUT_OPEN UINT32_C(0x1000000)
+#define DLPI_INPUT_LOADED UINT32_C(0x1000001)
+#define DLPI_INPUT_FAILED UINT32_C(0x1000002)
+#define DLPI_INPUT_CLOSED UINT32_C(0)
+#define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
+#define DLPI_INPUT_TOLD 64u
+#define DLPI_INPUT_CHEAP_NS 2000u
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
+#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#endif
+#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
+   both need of each run lies in the first lines, and at the end. */
+typedef struct dlpi_input {
+    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t epoch;
+    uint64_t bytes;
+    uint64_t due_ns; /* a failed load is tried again then */
+    uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t made;   /* inputs of the run that are loaded */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run;    /* inputs */
+    uint32_t killed_by;
+    dlp_error error;  /* of a load that failed */
+    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
+                         after them [most] 32-bit numbers of their items, which who loads writes:
+                         in lines of their own, since these go to and fro */
+} dlpi_input;
+
+_Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
+
+static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
+    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+}
+static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+}
+static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
+    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
+}
+static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
+    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
+}
+/* Bytes of a cell's record that has up to so many inputs. */
+static inline uint64_t dlpi_input_record(uint32_t run) {
+    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
+}
+static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
+    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+}
+
+/* ---- which cells may be open ---- */
+
+/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
+                               uint64_t stride, const char *words) {
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
+}
+static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
+}
+/* The first cell from c on that may be; or as many as there are. */
+static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
+    const uint32_t n = dlpi_n_inputs(p);
+    for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
+        uint64_t bits = dlpi_claim_those(dlpi_input_bits(p, c)) & mask; /* Q3 <- Q3, B1 */
+        if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
+    }
+    return n;
+}
+/* What a cell is before it is open, for a run of n inputs. */
+static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
+    cell->epoch = epoch;
+    cell->items = cell->bytes = 0;
+    cell->rec = 0;
+    cell->run = n;
+    cell->made = 0;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+}
+/* Cell c is open, with that ticket. */
+static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    dlpi_claim_may(dlpi_input_bits(p, c), c); /* Q3: before Q1 */
+    dlpi_claim_done(&dlpi_input_at(p, c)->state,
+                    dlpi_gen_word(ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+}
+static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
+    return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
+}
+
+/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
+
+static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
+                                  dlpi_redzone *c) {
+    c->from = bytes - DLPI_INPUT_GUARD;
+    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->n = 1;
+    c->span[0] = (dlpi_span){bytes, most, NULL};
+}
+
+/* The cells' surroundings, most bytes being for what is in one. */
+static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
+    for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
+        dlpi_redzone c;
+        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
+        dlpi_redzone_paint(&c);
+    }
+}
+
+/* ---- by the scheduler: looking ahead ---- */
+
+/* A search for free cells, and what it depends on. */
+typedef struct dlpi_inputs_ahead {
+    uint64_t epoch, batch; /* to be scheduled next */
+    uint64_t left;         /* no batch below it will need its inputs again */
+    uint64_t loads;        /* inputs that were loaded, or have failed */
+    uint64_t tickets;      /* given */
+    bool stuck;            /* no cell was free */
+} dlpi_inputs_ahead;
+
+/* Batches below *left have left the last stage that may send rows back. */
+static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
+    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (*left < base) *left = base;                  /* delivered: their slots may be others' */
+    for (; *left < p->schedule.published; ++*left) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, *left), p->rows_end);
+        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), *left)) break; /* Y1 <- Y1 */
+    }
+}
+
+/* Is it worth while to search? One that found no free cell is not begun again until something has
+   changed on which it depends. */
+static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
+    const dlpi_inputs_ahead last = *a;
+    if (p->schedule.ended) return false;
+    a->epoch = epoch;
+    a->batch = batch;
+    a->loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    dlpi_inputs_leave(p, &a->left);
+    if (last.stuck && memcmp(&last, a, offsetof(dlpi_inputs_ahead, tickets)) == 0) return false;
+    a->stuck = false;
+    return true;
+}
+
+/* The batch in slot s has rows of cell c. Returns its number + 1. */
+static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+    return used;
+}
+
+/* ---- by the scheduler: an input can't be loaded ---- */
+
+/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
+   one, with the batch. */
+static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+    const dlp_workers_desc *d = &p->source_stage->w;
+    if (e->code == DLP_SKIP) return false;
+    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    e->code = DLP_ERR_BUDGET;
+    return true;
+}
+
+/* It is no error: the row that *e names is left out. */
+static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
+    e->has_item = 1;
+    dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
+}
+
+/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
+   was left? */
+static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_OPEN)
+        return dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+    return low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED;
+}
+
+/* True if no input is being loaded, and none will be before the scheduler opens a cell. */
+static bool dlpi_inputs_quiet(dlp_pipe *p) {
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        const uint32_t low = dlpi_input_state(p, c);
+        if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED && low != DLPI_INPUT_CLOSED)
+            return false;
+    }
+    return true;
+}
+
+/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
+   wait for them. */
+static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && p->schedule.published ==
+                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
+/* ---- workers of cells ---- */
+
+/* What the callback of an item sees of its input. */
+static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    return (dlp_part){.index = cell->index,
+                      .data = dlpi_input_bytes(p, c),
+                      .bytes = cell->bytes,
+                      .items = cell->items};
+}
+
+/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
+   same input, for no other may be here. */
+static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
+                                       uint64_t position, uint32_t k) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
+}
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+static inline bool dlpi_input_cheap(const dlpi_worker *w) {
+    return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
+}
+
+static void dlpi_input_told(dlpi_worker *w) {
+    w->input_untold = 0;
+    dlpi_wake_scheduling(w->p);
+}
+
+typedef struct dlpi_input_search {
+    uint64_t oldest, now; /* oldest: of its word; 0: none was found */
+    uint32_t cell, left;  /* left: open ones that are still to be looked at */
+} dlpi_input_search;
+
+/* Look at the open cells among first .. end - 1. */
+static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
+    for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
+         c = dlpi_input_next(p, c + 1)) {
+        const dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
+        if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
+        if ((due = dlpi_input_due(cell)) != 0) {
+            if (s->now == 0) s->now = dlpi_now_ns();
+            if (due > s->now) continue;
+        }
+        s->left--;
+        if (s->oldest != 0 && dlpi_older(dlpi_gen(s->oldest), dlpi_gen(state))) continue;
+        s->oldest = state;
+        s->cell = c;
+    }
+}
+
+static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const uint32_t n = dlpi_n_inputs(p), from = w->input_at < n ? w->input_at : 0;
+    for (;;) {
+        dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
+        uint64_t *state;
+        dlpi_input_look(p, &s, from, n);
+        dlpi_input_look(p, &s, 0, from);
+        if (s.oldest == 0) {
+            if (w->input_untold > 0) dlpi_input_told(w);
+            return false;
+        }
+        *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
+        state = &dlpi_input_at(p, s.cell)->state;
+        if (!dlpi_claim_take(state, s.oldest, dlpi_gen_word(t->b, (uint64_t)w->global + 1u)))
+            continue;                                         /* Q1 */
+        dlpi_claim_taken(dlpi_input_bits(p, s.cell), s.cell); /* Q3: after Q1 */
+        w->input_at = s.cell + 1;
+        return true;
+    }
+}
+
+/* ns until an input may be tried again, at most ns. */
+static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    uint32_t c = dlpi_input_next(p, 0);
+    for (; c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
+        const dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_input_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
+static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+    dlpi_redzone c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
+    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
+                              dlpi_input_at(w->p, cell)->index, rc);
+}
+
+/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
+   caller's to fill, before, and to check. Returns 0, or what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(w->p, c);
+    part->capacity = most;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->call = &w->note;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_redzone_input(w, c, most, rc);
+    if (rc == 0 && part->bytes > most)
+        rc =
+            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
+                     part->bytes, most);
+    if (rc == 0) cell->bytes = part->bytes;
+    return rc;
+}
+
+static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    dlpi_error_item(&e, cell->index, cell->epoch, 0);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "%s %" PRIu64 ": %.220s", w->p->source->input,
+             cell->index, e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
+        rc = w->p->source->load(w, c);
+        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_INPUT_LOADED;
+        if (!dlpi_tries_left(w, tries, rc)) {
+            dlpi_input_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_INPUT_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->block->retried, 1);
+        cell->rec = dlpi_rec_tried(cell->rec);
+        if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_INPUT_OPEN;
+    }
+}
+
+/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
+   Returns what the cell then is. */
+static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    const uint64_t *index = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+        uint32_t what;
+        cell->index = index[i];
+        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+        what = dlpi_input_tries(w, c, cell);
+        if (what != DLPI_INPUT_LOADED) return what;
+        items[i] = (uint32_t)cell->items;
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, cell->bytes);
+        cell->rec = 0;                      /* the next one's */
+        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
+    }
+    return DLPI_INPUT_LOADED;
+}
+
+/* Load the inputs of a cell that is ours, and tell the scheduler. */
+static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_input *cell = dlpi_input_at(p, t->slot);
+    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
+    uint32_t what, n = cell->made;
+    dlpi_clock_in(w);
+    what = dlpi_input_all(w, t->slot, cell);
+    n = cell->made - n;
+    dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
+    if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
+        dlpi_input_offer(p, t->slot, t->b);
+        return;
+    }
+    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
+    /* Inputs that take less than to wake somebody are told of together: at the latest when there is
+       no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
+    w->input_untold += n + (what != DLPI_INPUT_LOADED);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+}
+
+/* What a dead worker of cells had: its input is loaded by another one. */
+static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        dlpi_input_offer(w->p, c, dlpi_gen(state));
+    }
+    /* Q2 -> Q2: it may have died after LOADED, before this */
+    dlpi_credit_add(&p->ctl->source_moves);
+}
+
+static bool dlpi_input_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_input_find(w, &t)) return false;
+    dlpi_input_run(w, &t);
+    return true;
+}
+
+/* One more cell: base: batches below it are delivered. */
+static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_INPUT_LOADED) out->loaded++;
+    if (low == DLPI_INPUT_LOADED && used > base) out->in_use++;
+    if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
+}
+
+/* The cells, counted. Those of an older version do not say for which batch they are. */
+static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
+    const uint64_t at = offsetof(dlpi_input, used);
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
+    if (r->type == 0) return true;
+    if (r->count > UINT32_C(1) << 16) return false;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+            return false;
+        dlpi_input_count(out, state, used, base);
+    }
+    out->cells = (uint32_t)r->count;
+    return true;
+}
+
+static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
+    snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
+}
+
+/* ---- what the descs of such stages may say, and what their tables have in common ---- */
+
+/* The next input goes to any worker; they are not tuned, and no input stands for another. */
+static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP in this stage", 1);
+    return dlpi_check_workers(p, st);
+}
+
+/* A field of the desc that says into how many equal runs the rows of a batch fall. */
+static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *field, uint64_t n) {
+    if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, field,
+                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
+                       field, n);
+}
+
+/* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
+#define DLPI_OPS_OF_INPUTS \
+    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
+    .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell
+
+/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
+   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
+   said in >>impl-found. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
+#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+
+typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
+    bool listed;
+    bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known after `at` */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* after the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
+                                                  of them, and how many there are */
+    uint64_t pass_items;
+    bool pass_whole; /* counted from its first input on */
+} dlpi_found_stream;
+
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends after them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
+/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
+   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
+   epoch ends with the first stream that is out, 2: of this rank or another. */
+typedef struct dlpi_found_spread {
+    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
+    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
+    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+} dlpi_found_spread;
+
+#define DLPI_FOUND_SPREAD DLPI_LINE
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+} dlpi_found_row;
+
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
+} dlpi_found_rule;
+
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each;  /* rows of a stream in a batch */
+    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
+    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
+    uint64_t run_until; /* tickets: look again what inputs cost */
+    bool run_known;
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    uint64_t left_out; /* inputs of the epoch that could not be loaded, */
+    dlp_error cause;   /* and the first of them */
+    dlpi_inputs_ahead ahead;
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_spread *spread;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
+} dlpi_found;
+
+/* ---- the lists of the streams ---- */
+
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->ahead.left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
+}
+
+/* Items of the first cell of a stream are used: the stream is after the last of them. */
+static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->head];
+    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->left_out = 0;
+    q->ahead.stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+        if (q->rule) q->rule->begin(q, i);
+    }
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = q->use[c].next;
+    else
+        q->use[x->last_known].next = q->use[c].next;
+    if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
+   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
+   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
+   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
+   and whether another one follows; from then on it is a batch like any other.
+
+   Of a stream's cells, in the order of its inputs,
+     known     come first: their counts are taken, and each has rows that are not given yet
+     not known the rest: open, loading, or loaded after one that is not
+   An input without items, or whose items are all given, is no longer in the list. Its cell is free
+   when all batches that have rows of it have left the last stage that may send rows back.
+
+   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
+   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
+   where one has given a cell back, it is the first to get one again. So the cells that are free, or
+   come free by themselves, are always as many as the streams lack of their needs. They do come free
+   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
+   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
+   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
+   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
+   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
+   one. Empty inputs leave the list and take nothing from this.
+
+   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
+   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
+   input by input. The argument above is about cells, and a cell that has rows has an input that
+   has. Where an input of a run is left out, the run goes on after it, in the same cell.
+
+   An input that fails, and is not left out, stays the first one that is not known: its stream is
+   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
+   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
+   still either: of a broken stream nothing more is waited for, and the argument holds for the
+   others. A cell that failed stays in the list until its epoch is left.
+
+   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
+   keyed by what went before it. A row of it is known once all its items are, or the stream is out
+   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
+   given, so that it can be made again from where it begins. Why this can't stand still either: of
+   the items after the beginning of the present window place <= window - 1 are given, and rows for
+   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
+   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
+   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
+   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
+   stream's rows, and nothing that a window holds is waited for by another stream. */
+
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
+
+/* ---- what the desc may say, and what follows ---- */
+
+/* What descs, of which this is a copy, say of an epoch's end. */
+static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    const int64_t steps = q->d.steps_per_epoch;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
+    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
+        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
+    return p->err.code;
+}
+
+/* What has no meaning where counts are not known in advance. */
+static int dlpi_found_refuses(dlp_pipe *p) {
+    const dlpi_stage *st = p->source_stage;
+    const dlpi_stage *other = dlpi_roles_count(p);
+    if (p->open_end) return dlpi_open_end_bad(p, st);
+    if (other != NULL)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                           "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
+                           "as it runs. Leave one of them out.",
+                           other->name, st->name);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (p->d.unordered)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
+                           "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
+                           (int)p->d.unordered, st->name);
+    return DLP_OK;
+}
+
+static int dlpi_found_fit(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const char *name = p->source_stage->name;
+    uint64_t c = q->plan.streams;
+    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
+    if (rc != DLP_OK) return rc;
+    if (c > q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
+                           p->source->input, q->plan.n_inputs);
+    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
+                           ": a rank reads whole streams, or gives shared_streams = 1",
+                           c, p->world);
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
+                           "steps_per_epoch is 0 with world_size %" PRIu32
+                           ", and no rank knows how "
+                           "many items the others have: set it, or agree (an all-reduce), or "
+                           "uneven = 1",
+                           p->world);
+    q->agreed.asks = q->d.agree != NULL && p->world > 1;
+    q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
+    return DLP_OK;
+}
+
+/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
+   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
+    if (q->plan.steps) return q->each;
+    return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
+}
+
+/* What follows from the inputs' number, the batch's, and the ranks'. */
+static int dlpi_found_lengths(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    int rc = dlpi_found_fit(p);
+    if (rc != DLP_OK) return rc;
+    q->plan.batch = p->global_batch;
+    q->plan.seed = p->sampler->sampler.seed;
+    q->each = (uint32_t)(p->global_batch / q->plan.streams);
+    q->plan.own_first = q->cursors.first =
+        (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
+    q->cursors.n =
+        (uint32_t)(((p->rank + UINT64_C(1)) * (p->global_batch / p->world) - 1) / q->each + 1) -
+        q->cursors.first;
+    if (q->plan.weights && !dlpi_found_deal(&q->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
+    q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
+    if (q->plan.steps) {
+        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
+        return rc;
+    }
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
+}
+
+/* Of a stream, after the last row given or, with windows, after the beginning of the window that
+   this is in: as many rows as must be known at once. */
+static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
+    uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
+    if (n == 0) return rows;
+    rows = (n - 1 + rows + n - 1) / n * n;
+    return q->plan.steps && epoch < rows ? epoch : rows;
+}
+
+/* load gets whole pages; made items, which may be tiny, lie side by side. */
+static uint64_t dlpi_found_align(const dlpi_found *q) {
+    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
+}
+
+/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
+   for, so that workers and scheduler wake each other less often. */
+static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
+    const int32_t n = st->w.num_workers;
+    uint64_t workers = n > 0 ? (uint64_t)n : 1;
+    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    return more > 1024 ? 1024 : more > workers ? more : workers;
+}
+
+/* How many cells there are, a stream needing so many; because: what that follows from. */
+static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
+    dlpi_found *q = st->self;
+    uint64_t all = dlpi_times(need, q->cursors.n);
+    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
+    if (q->most_run == 0) q->most_run = 1;
+    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (dlpi_is_shared(p) && q->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
+    if (q->cursors.n > fit)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           " (n_parts, max_items, window): fewer streams, or more ranks",
+                           q->cursors.n, fit);
+    q->n_cells = q->d.queue_size;
+    if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
+        uint64_t more = all + dlpi_found_more(q, st);
+        q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
+    }
+    if (q->n_cells >= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
+                       " of each: %s), queue_size is %" PRIu32
+                       "; 0 takes what is needed, at most 65536",
+                       q->plan.window ? " and its windows" : "", all, p->source->input,
+                       q->cursors.n, need, because, q->d.queue_size);
+}
+
+/* So many rows, from anywhere in an input on, lie in so many inputs. */
+static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
+    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
+    return dlpi_found_cells(
+        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
+}
+
+/* ---- memory ---- */
+
+static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
+}
+
+static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t stride =
+        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
+                  1, DLPI_LINE);
+    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                       q->plan.window ? "part cells, windows" : "part cells");
+}
+
+/* Weights, and who has which inputs by them, are there since the stage was added. */
+static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    DLPI_UNUSED(p);
+    uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
+    uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
+    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
+    out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
+    out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
+                          dlpi_times(windows, sizeof *q->window_orders)};
+    out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
+                          dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
+}
+
+/* What of the streams' spread is known before an input is. */
+static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
+    const dlpi_found_plan *k = &q->plan;
+    dlpi_found_spread *to = q->spread;
+    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
+    to->streams = q->cursors.n;
+    to->all = k->streams;
+    to->each = q->rule ? 0 : q->each;
+    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
+    to->drops = drops ? 1 + q->agreed.asks : 0;
+    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
+        uint64_t sum = 0;
+        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
+        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
+        if (sum > to->weights_most) to->weights_most = sum;
+        to->weights += sum;
+    }
+}
+
+static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts->window = q->plan.window;
+    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
+    dlpi_found_spread_begin(p, q);
+    q->run = 1;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = 0; /* all, in their order */
+    q->free_last = q->n_cells - 1;
+    for (uint32_t c = 0; c < q->n_cells; c++)
+        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
+}
+
+/* Nothing can follow, whatever is asked for: an error of the epoch. */
+__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
+                                                                 const char *format, ...) {
+    dlp_error e;
+    va_list args;
+    dlpi_error_set(&e, code, "parts", "%s", "");
+    va_start(args, format);
+    vsnprintf(e.message, sizeof e.message, format, args);
+    va_end(args);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->schedule.epoch;
+    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
+    dlpi_found_of(p)->rc = code;
+    return code;
+}
+
+/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
+   items. False if that is an error. Then the stream ends before the input. */
+static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_input *cell = dlpi_input_at(p, c);
+    dlp_error e = cell->error;
+    q->use[c].failed = dlpi_input_raises(p, 1, &e);
+    e.epoch = cell->epoch;
+    if (q->use[c].failed) {
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
+        cell->error = e;
+        return false;
+    }
+    if (q->left_out++ == 0) q->cause = e;
+    dlpi_input_left_out(p, &e);
+    return true;
+}
+
+/* Have inputs items in another order than load's? */
+static inline bool dlpi_found_shuffled(const dlpi_found *q) {
+    return q->plan.shuffle_items && q->most_items > 1;
+}
+
+/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
+    dlpi_wake_for(p, p->source_stage, 1);
+}
+
+/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
+   each once, but where it begins elsewhere: after a seek, or in another epoch. */
+static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
+    dlpi_found_stream *x = &q->streams[i];
+    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
+        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        x->pass_left = n - ordinal % n;
+        x->pass_whole = x->pass_left == n;
+        x->pass_items = 0;
+        x->pass_epoch = q->epoch;
+    }
+    x->pass_items += items;
+    x->pass_next = ordinal + 1;
+    if (--x->pass_left == 0 && x->pass_whole)
+        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
+}
+
+#define DLPI_FOUND_BARREN \
+    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
+    "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
+
+/* True, and an error of the epoch, if inputs will never give an item: those of stream i that were
+   known last had none, and so many of all other streams, or so very many of stream i alone. */
+static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
+    const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
+    const uint64_t empty = q->streams[i].empty;
+    uint64_t all = 0;
+    bool each = empty >= n * passes;
+    if (empty >= n * dlpi_found_empty_passes(&q->plan, 1) && q->cursors.n > 1) {
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
+        return true;
+    }
+    for (uint32_t k = 0; each && k < q->cursors.n; k++) {
+        const dlpi_found_stream *x = &q->streams[k];
+        all += x->empty;
+        each = x->empty >= passes * dlpi_found_inputs(&q->plan, q->cursors.first + (uint64_t)k);
+    }
+    if (each)
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
+    return each;
+}
+
+/* Take the count of input k of cell c, which is the first of stream i that was not known. An input
+   that was left out has no items. False if the count can't be right. */
+static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool left_out) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint32_t *known = &dlpi_input_counts(p, cell)[k];
+    uint64_t items = left_out ? 0 : *known, used = 0;
+    dlpi_found_pass_count(q, i, u->ordinal + k, items);
+    if (u->ordinal + k == x->at.ordinal) used = x->at.used;
+    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
+    if (items < used) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                        " of them were given: it is not the %s it was",
+                        p->source->input, dlpi_input_indices(cell)[k], items, used,
+                        p->source->input);
+        return false;
+    }
+    *known = (uint32_t)items;
+    if (used > 0) u->input = k, u->from = used;
+    u->n += items;
+    u->taken += used;
+    x->empty = items == 0 ? x->empty + 1 : 0;
+    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
+}
+
+/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
+static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint64_t empty = 0;
+    dlpi_bump(&q->counts->inputs, u->learned - k);
+    dlpi_bump(&q->counts->items, items);
+    for (; k < u->learned; k++) empty += known[k] == 0;
+    dlpi_bump(&q->counts->empty, empty);
+}
+
+/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (u->failed) return; /* it stays the first that is not known */
+    if (u->learned < u->run) {
+        dlpi_found_reopen(p, c);
+        return;
+    }
+    x->known = u->next;
+    if (u->n > u->taken)
+        x->last_known = c;
+    else
+        dlpi_found_pass(q, x, c);
+}
+
+/* Take the counts of the first cell of stream i that was not known. */
+static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known;
+    dlpi_found_cell *u = &q->use[c];
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    while (u->learned < made)
+        if (!dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+    if (!loaded && dlpi_found_leaves_out(p, c) &&
+        !dlpi_found_learn_one(p, i, c, u->learned++, true))
+        return q->rc;
+    dlpi_found_count(p, c, first, u->n - n);
+    dlpi_found_learned(p, i, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
+        dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
+                         u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
+    return DLP_OK;
+}
+
+/* True if an input that failed ends what is known of the stream. */
+static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
+    return x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
+           q->use[x->known].epoch == q->epoch;
+}
+
+static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
+    return q->plan.steps == 0 && x->epoch > q->epoch &&
+           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
+}
+
+/* ---- windows ---- */
+
+/* Items of a stream, from where its window begins to the end of its last one that is complete. */
+static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
+    uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
+    if (q->plan.steps && x->rows >= rest) return rest;
+    return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
+}
+
+/* Rows of a stream that may be given. */
+static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
+    uint64_t whole;
+    if (q->rule) return x->rows;
+    whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
+    return whole > x->at.place ? whole - x->at.place : 0;
+}
+
+/* k items more of cell c are used. Afterwards u->input is that of the last. */
+static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    u->taken += k;
+    while (k > items[u->input] - u->from) {
+        k -= items[u->input++] - u->from;
+        u->from = 0;
+    }
+    u->from += k;
+}
+
+/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
+                                       uint64_t h) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    uint64_t from = u->from;
+    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+        uint64_t k = items[i] - from < n ? items[i] - from : n;
+        if (k == 0) continue;
+        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
+        for (uint64_t j = from; j < from + k; j++, row++) {
+            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
+            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
+        }
+        n -= k;
+    }
+    return h;
+}
+
+/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
+static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_row *row = q->window_rows + i * q->plan.window;
+    uint64_t h = 0;
+    for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        h = dlpi_found_gather_cell(p, c, k, row, h);
+        row += k;
+        n -= k;
+    }
+    return h & 0xffff;
+}
+
+/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
+   was, or the pipe fails. */
+static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t n, s = q->cursors.first + i;
+    if (x->length > 0) return;
+    n = dlpi_found_whole(q, x);
+    if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
+    if (n > q->plan.window) n = q->plan.window;
+    x->check = dlpi_found_gather(p, i, n);
+    if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of stream %" PRIu64 " has items of other inputs than the one "
+                        "that the state was saved in, of which %" PRIu64 " were given",
+                        s, x->at.place);
+        return;
+    }
+    x->length = n;
+    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+}
+
+/* All items of the window are given: the next one begins after them. */
+static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
+    uint64_t n = x->length;
+    x->rows -= n;
+    while (n > 0) {
+        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
+        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        dlpi_found_advance(p, x->head, k);
+        n -= k;
+        dlpi_found_gone(dlpi_found_of(p), x);
+    }
+    x->length = 0;
+}
+
+/* Take all counts that are there, each stream's in its order. */
+static int dlpi_found_learn(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
+               !q->use[x->known].failed) {
+            uint32_t low = dlpi_input_state(p, x->known);
+            if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
+            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+        }
+        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
+    }
+    return q->rc;
+}
+
+/* ---- what is loaded next ---- */
+
+/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
+   have rows of them; the ones that are being loaded are passed over. */
+static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t before = DLPI_FOUND_NONE, c;
+    if (q->free != DLPI_FOUND_NONE) {
+        c = q->free;
+        q->free = q->use[c].next;
+        return c;
+    }
+    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
+        if (q->use[c].used > q->ahead.left) break;
+        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
+        if (before == DLPI_FOUND_NONE)
+            q->waits = q->use[c].next;
+        else
+            q->use[before].next = q->use[c].next;
+        if (q->waits_last == c) q->waits_last = before;
+        return c;
+    }
+    return q->n_cells;
+}
+
+/* How many inputs a new cell gets, as they cost lately. */
+static void dlpi_found_fit_run(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_stage *st = p->source_stage;
+    uint64_t sum = 0, n = 0, most;
+    for (int i = 0; i < st->n_workers; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
+        sum += ns;
+        n += ns != 0;
+    }
+    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
+    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = n > 0;
+}
+
+/* Inputs of a cell whose first is that one: of one pass. */
+static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
+    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
+    return q->run < left ? q->run : (uint32_t)left;
+}
+
+/* Have the next inputs of stream i loaded into cell c. */
+static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t s = q->cursors.first + i;
+    const uint32_t run = dlpi_found_run(q, s, x->next);
+    *u = (dlpi_found_cell){.epoch = x->epoch,
+                           .ordinal = x->next,
+                           .ticket = ++q->ahead.tickets,
+                           .run = run,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    x->next += run;
+    dlpi_found_append(q, &x->head, &x->tail, c);
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
+        x->epoch++;
+        x->next = 0;
+    }
+    dlpi_input_reset(cell, u->epoch, run);
+    for (uint32_t k = 0; k < run; k++)
+        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_indices(cell)[0];
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
+    dlpi_input_offer(p, c, u->ticket);
+}
+
+/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
+static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint32_t best = q->cursors.n;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        if (!dlpi_epochs_over(p, q->streams[i].epoch) && !dlpi_epoch_held(p, q->streams[i].epoch) &&
+            (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
+            best = i;
+    return best;
+}
+
+/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
+   are, only as many as it needs. */
+static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (q->most_run == 1) return true;
+    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
+    return q->run_known || q->streams[i].cells < q->need;
+}
+
+/* The present epoch is the one that streams are in. */
+static void dlpi_found_now(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
+}
+
+/* Ask for inputs until there is no free cell. */
+static void dlpi_found_ahead(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t fresh = 0, c, i;
+    if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
+    dlpi_found_now(p);
+    if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
+    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
+           (c = dlpi_found_free_cell(p)) < q->n_cells) {
+        dlpi_found_issue(p, i, c);
+        fresh++;
+    }
+    q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
+    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
+}
+
+/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
+   closed. */
+static bool dlpi_found_quiet(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_now(p);
+    for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+        dlpi_input_closed(p, c, q->use[c].ticket);
+    return dlpi_inputs_quiet(p);
+}
+
+/* ---- a batch is scheduled ---- */
+
+/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
+   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
+   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
+   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
+   since the epoch ends before this batch. So all other streams are waited for, and neither workers
+   nor their times decide whether an epoch ends or fails. */
+static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint64_t most = 0;
+    bool known = true, fails = false;
+    *rows = p->global_batch;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found_stream *x = &q->streams[i];
+        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
+        n = n > gone ? n - gone : 0;
+        if (n >= q->each) n = q->each;
+        if (n < q->each && dlpi_found_broken(q, x))
+            fails = true;
+        else if (n < q->each && !dlpi_found_out(q, x))
+            known = false;
+        else if (n < q->each && p->last == DLP_LAST_DROP)
+            return *rows = 0, true; /* whatever the others have */
+        if (n > most) most = n;
+    }
+    if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
+    if (fails) return true;
+    if (most == 0 && !q->all_items) *rows = 0;
+    if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
+    return true;
+}
+
+/* The epoch has no batch. The first input that was left out is told, since it may be the cause. */
+static int dlpi_found_none(dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const char *what = p->last == DLP_LAST_DROP ? "full batch of items" : "item";
+    if (q->left_out == 0)
+        return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch", what);
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                           "the inputs have no %s in this epoch; %" PRIu64
+                           " could not be loaded, the first of them: %.160s",
+                           what, q->left_out, q->cause.message);
+}
+
+static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_scheduler *f = &p->schedule;
+    int rc;
+    dlpi_found_now(p);
+    if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
+    *rows = p->global_batch;
+    if (q->plan.steps)
+        *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
+    else
+        dlpi_found_batch(p, 0, rows);
+    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
+    return dlpi_found_none(p);
+}
+
+/* Is all known of the present batch, and whether another follows? */
+static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint64_t n;
+    bool there = dlpi_found_batch(p, 0, &n) && n == rows;
+    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
+    return dlpi_inputs_there(p, there);
+}
+
+/* The batch in slot s has something of cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
+    u->used = dlpi_input_use(p, c, s);
+}
+
+/* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
+   row may be another rank's, so ranks that share a stream fail at the same batch. */
+static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e = dlpi_input_at(p, x->known)->error;
+    e.position = slot->position + r;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+}
+
+/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
+static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
+                                uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    const uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
+    dlpi_found_row *row = dlpi_found_rows_of(p, s);
+    uint64_t *index = dlpi_slot_index(p, s);
+    const bool shuffled = dlpi_found_shuffled(q);
+    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
+    if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
+    for (uint32_t end = r + n; r < end; u->from++, r++) {
+        while (u->from == items[u->input]) {
+            u->input++;
+            u->from = 0;
+        }
+        row[r].cell = c;
+        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
+        index[r] = of[u->input];
+    }
+    dlpi_found_use(p, s, c);
+    u->taken += n;
+    x->rows -= n;
+    dlpi_found_gone(q, x);
+    return n;
+}
+
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[from->cell];
+    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
+    dlpi_found_rows_of(p, s)[r] = *from;
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
+    dlpi_found_use(p, s, from->cell);
+}
+
+/* n rows more of the window that is open are given. */
+static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
+    x->at.place += n;
+    x->at.check = x->check;
+    x->given += n;
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
+}
+
+/* The same out of the window of stream i. */
+static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
+    uint64_t *index = dlpi_slot_index(p, s);
+    dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
+    if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
+    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
+    dlpi_found_mixed_gone(p, x, n);
+    return n;
+}
+
+/* The next row of stream i is another rank's, which reads the stream, too. */
+static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    if (q->rule) {
+        q->rule->pass(p, i);
+        x->rows--;
+    } else if (q->plan.window) {
+        dlpi_found_open(p, i);
+        dlpi_found_mixed_gone(p, x, 1);
+    } else {
+        dlpi_found_advance(p, x->head, 1);
+        x->rows--;
+        dlpi_found_gone(q, x);
+    }
+}
+
+static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
+    dlpi_slot_at(p, s)->dirty = 1;
+    for (; r < end; r++) {
+        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
+        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
+    }
+}
+
+/* ---- a batch's rows, and what a worker sees of one ---- */
+
+/* What is noted of a batch: it has items of this rank; more follow. */
+enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
+
+/* Rows of stream i in the batch of slot s, from row r to end. */
+static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
+                                       uint32_t end) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
+    while (r < end && dlpi_found_rows_left(q, x) > 0)
+        r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
+                            : dlpi_found_give(p, x, s, r, end - r);
+    return r;
+}
+
+/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
+   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
+static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    const uint32_t count = dlpi_slot_at(p, s)->count;
+    const uint64_t own = p->rank * (p->global_batch / p->world);
+    dlpi_source_state *state = dlpi_slot_source(p, s);
+    memset(state, 0, sizeof *state);
+    state->bytes = dlpi_cursors_bytes(&q->cursors);
+    dlpi_cursors_begin(&q->cursors, state->at);
+    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
+        uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
+        uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
+        end = r + n - after < count ? r + n - after : count;
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
+        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i);
+        r = dlpi_found_fill_stream(p, i, s, r, end);
+        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
+        if (before + (end - r) + after > 0 && dlpi_found_broken(q, x))
+            dlpi_found_fail_batch(p, x, s, r);
+        if (r < end) dlpi_found_holes(p, s, r, end);
+        r = end;
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
+        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+    }
+}
+
+/* ---- a row of it is fetched ---- */
+
+static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    const dlp_pipe *p = w->p;
+    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
+    const dlpi_input *cell = dlpi_input_at(p, from->cell);
+    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    dlp_part *part = extra;
+    *part = dlpi_input_shown(p, from->cell);
+    part->item = from->number;
+    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
+    it->part = part;
+}
+
+/* The input that a row comes from: a replacement is out of the same. */
+static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    DLPI_UNUSED(epoch);
+    DLPI_UNUSED(position);
+    DLPI_UNUSED(k);
+    return dlpi_slot_index(w->p, s)[row];
+}
+
+/* ---- ends that several ranks agree on ----
+   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
+   each other, by the caller's all-reduce, at steps that are the same on each: before the first
+   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
+   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
+   other, one here, one in the all-reduce of its training step.
+
+   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
+   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
+   follows: of these the least over all ranks has the least number of batches and, where that is a
+   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
+   dlp_pipe_next_epoch.
+
+   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
+   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
+   batch at which the last one is out. */
+
+enum { DLPI_AGREE_FAILED = -1 };
+
+/* Do items of this rank follow the batch in slot s? */
+static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
+    const dlpi_source_state *state = dlpi_slot_source(p, s);
+    if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
+    return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
+}
+
+/* What this rank says: of batch b, the next one, and those after it. */
+static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
+    int64_t n = 0;
+    bool more = true;
+    for (; b != tail; b++, n++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        const dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
+        if (dlpi_slot_failed(p, s)) break;
+        more = dlpi_agree_more(p, s);
+    }
+    return 2 * n + more;
+}
+
+/* The all-reduce did not go as it should, or another rank has failed. */
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
+    dlp_error e;
+    if (mine == 0 && all == 0)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
+    else if (all == DLPI_AGREE_FAILED)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "another rank's pipe has failed, and none can go on without its batches: "
+                       "its own error says why");
+    else
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "agree returned %" PRId64 " for %" PRId64
+                       ", which is not the %s that a rank gave",
+                       all, mine, what);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->after.epoch;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
+   of the rank which is out last. Any number above n says that more follow. */
+static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = 0, all;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t s = dlpi_slot_of(p, b + (uint64_t)i);
+        const dlpi_source_state *state = dlpi_slot_source(p, s);
+        if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
+        if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
+    }
+    all = q->d.agree(q->d.agree_user, mine, 1);
+    if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
+    q->agreed.last = all <= n;
+    if (all <= n) q->agreed.left = (uint64_t)all;
+    return DLP_OK;
+}
+
+/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    if (rc != DLP_OK) return rc;
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
+    q->agreed.left = (uint64_t)all / 2;
+    q->agreed.last = all % 2 == 0;
+    return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
+}
+
+/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
+   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
+    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
+    dlpi_bslot *slot;
+    if (!a->asks || rc > 0) return rc;
+    if (a->left == 0 || a->generation != here) {
+        a->left = 0;
+        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        a->generation = here;
+    }
+    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
+    slot = dlpi_slot_at(p, s);
+    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
+    slot->flags |= DLP_BATCH_LAST;
+    return rc;
+}
+
+/* What sources of items that nobody has counted have in common beside their batches. */
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
+    }
+    return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
+   after so many rows of each. */
+static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
+    return to->counted == to->streams && items > rows ? items - rows : 0;
+}
+
+/* Not known, or not whole, of an older version: nothing is said. */
+static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+    dlpi_found_spread h;
+    const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
+    uint64_t n = 0;
+    memset(&h, 0, sizeof h);
+    for (uint64_t at = 0; at < sizeof h; at += 8) {
+        uint64_t word;
+        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        memcpy((uint8_t *)&h + at, &word, sizeof word);
+    }
+    if (h.streams > words->rec[type].stride / 8) return;
+    to->streams = (uint32_t)h.streams;
+    to->all = (uint32_t)h.all;
+    to->weights = h.weights;
+    to->weights_least = h.weights_least;
+    to->weights_most = h.weights_most;
+    for (uint64_t i = 0; i < h.streams; i++) {
+        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (n-- == 0) continue;
+        if (to->counted == 0 || n < to->least) to->least = n;
+        if (n > to->most) to->most = n;
+        to->items += n;
+        to->counted++;
+    }
+    to->drops = (int32_t)(h.drops & 3);
+    if (h.each > 0 && h.drops)
+        to->left_out =
+            dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
+    for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
+        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+            to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
+}
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
+    return true;
+}
+
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_BATCHES \
+    .step = dlpi_source_step, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
+    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
+    .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
+
+/* ... and those whose rows are items. */
+#define DLPI_FOUND_SOURCE \
+    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
+                        .config = dlpi_found_config
+
+/* The stages of both. */
+#define DLPI_OPS_OF_FOUND \
+    DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
+                        .live = dlpi_found_live, .seen = dlpi_found_seen
+
+/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+
+typedef struct dlpi_expand {
+    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+    dlp_expand_desc d;
+    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    dlp_dataset input; /* as that stage had it */
+    dlp_field input_fields[DLP_MAX_FIELDS];
+    char input_names[DLP_MAX_FIELDS][32];
+    dlpi_fields in, out;
+    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
+    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
+    uint64_t input_at;                       /* of a cell: what expand reads */
+    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
+} dlpi_expand;
+
+/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+static uint64_t dlpi_expand_align(uint64_t bytes) {
+    uint64_t align = 1;
+    if (bytes > 8) return bytes < 64 ? 16 : 64;
+    while (align < bytes) align *= 2;
+    return align;
+}
+
+/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
+static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
+        if (align > most) most = align;
+        at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(at[f], fs->at[f].row_bytes);
+    }
+    return dlpi_round_up(end, most);
+}
+
+/* The fetch stage after this one only copies. What its callback would be tried again by stands in
+   the desc of this stage. */
+static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
+    const char *name = p->source_stage->name;
+    if (b == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
+                       "%s is %" PRId64
+                       ", must be 0 after stage \"%s\": this stage only copies. Set "
+                       "workers.%s of \"%s\".",
+                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
+}
+
+/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
+   sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+    dlpi_stage *fetch = p->fetch;
+    const char *name = p->source_stage->name;
+    int rc = dlpi_expand_copies_check(p, fetch);
+    if (rc != DLP_OK) return rc;
+    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
+        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               name);
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
+                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
+                           "stage \"%s\"",
+                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
+    x->taken = true;
+    x->input = fetch->dataset;
+    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
+    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
+    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
+    x->input.fields = x->input_fields;
+    fetch->item = copy;
+    fetch->user = user;
+    fetch->dataset.writes_all_bytes = 1;
+    return DLP_OK;
+}
+
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
+                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    int32_t order = p->sampler->sampler.order;
+    int rc;
+    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
+                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
+                           (int)order, p->source_stage->name);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
+    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    return dlpi_found_lengths(p);
+}
+
+typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+} dlpi_expand_item;
+
+/* Where the lengths of an item lie whose fields lie at `to`. */
+static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi_expand_item *by) {
+    return fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+}
+
+/* Show the fields that lie at `to` as those of an item. */
+static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by) {
+    it->length = dlpi_expand_lengths_at(fs, to, by);
+    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
+    it->n_fields = fs->n;
+    it->data = by->data;
+}
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    dlpi_expand_point(it, to, fs, at, by);
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+}
+
+static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    if (!fs->any_ragged) return 0; /* nobody reads them */
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
+        if (lengths[f] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                            fs->at[f].name, lengths[f], most);
+    }
+    return 0;
+}
+
+/* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
+   over the item: nobody may look at the item after this. Returns 0, or the code. */
+static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                             dlpi_expand_item *by) {
+    int rc = 0;
+    dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc != 0) return rc;
+    return dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+}
+
+/* The input of a cell, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+    return (dlp_item){.index = cell->index,
+                      .epoch = cell->epoch,
+                      .position = cell->first + cell->index,
+                      .attempt = dlpi_rec_tries(cell->rec),
+                      .worker = (uint32_t)w->id,
+                      .worker_state = w->state,
+                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .call = &w->note};
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pack       DOCUMENTS INTO ROWS
+   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
+   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
+   known, and writes them into the slot; fetch's workers copy. */
+
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+_Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
+               "region layout");
+
+typedef struct dlpi_pack_segment {
+    uint32_t cell, first, tokens;
+} dlpi_pack_segment;
+
+typedef struct dlpi_pack_row { /* in a slot */
+    uint32_t n, tokens;
+    dlpi_pack_segment at[]; /* [S] */
+} dlpi_pack_row;
+
+typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+    bool begun, ended;
+    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
+    uint64_t first;                  /* with this one of its tokens */
+    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+} dlpi_pack_stream;
+
+typedef struct dlpi_fit_stream {
+    uint64_t documents;         /* of its list that are known: the next window begins with them */
+    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    bool begun;                 /* a window was laid out */
+} dlpi_fit_stream;
+
+typedef struct dlpi_fit_row { /* known */
+    uint32_t first, n;        /* of its stream's pieces */
+    dlpi_cursor after;        /* the stream, when it is given */
+} dlpi_fit_row;
+
+typedef struct
+    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
+    dlpi_pack_segment at;
+    uint32_t next;                  /* of its length; then of its row */
+    uint32_t head, tail, n, tokens; /* the row's pieces */
+    uint32_t row_next;              /* with as much room */
+} dlpi_fit_item;
+
+typedef struct dlpi_pack {
+    dlpi_expand x; /* first, as in that dlpi_found is */
+    dlp_pack_desc d;
+    uint32_t most; /* S */
+    uint32_t n;    /* fields of a document */
+    uint64_t row_stride;
+    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
+    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
+    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
+    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
+    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+} dlpi_pack;
+
+static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
+    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
+                                     r * dlpi_pack_of(p)->row_stride);
+}
+
+/* A piece of the document in cell c, after what row r of slot s has. */
+static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
+                          uint32_t tokens) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
+    row->tokens += tokens;
+    dlpi_found_use(p, s, c);
+}
+
+/* Row r of slot s is whole: it is counted. */
+static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
+    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
+}
+
+/* ---- CUT: documents end to end ----
+   Two functions follow the rule: one over the documents that become known, which counts rows, one
+   when a row is given, which writes it. Both go from where a row begins to where the next one does,
+   so a cursor is that place.
+
+   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
+   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
+   of so many documents has a token at least, so S of them from where a row begins on make a row.
+   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
+   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+
+static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
+    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
+}
+
+/* A row is complete: the next one begins with what is repeated of it. */
+static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t skip = x->tokens - k->d.overlap;
+    x->tokens = k->d.overlap;
+    x->repeated = k->d.overlap;
+    if (x->tokens == 0) {
+        x->segments = 0;
+        return;
+    }
+    while (skip >= use[x->cell].n - x->first) {
+        skip -= use[x->cell].n - x->first;
+        x->cell = use[x->cell].next;
+        x->first = 0;
+        x->segments--;
+    }
+    x->first += skip;
+}
+
+/* A document more is known: the rows that it completes. */
+static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    dlpi_pack_stream *x = &k->streams[i];
+    const dlpi_found_stream *f = &q->streams[i];
+    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
+    bool joined = false; /* the row has tokens of this document already */
+    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
+    x->begun = true;
+    while (left > 0) {
+        uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
+        if (x->tokens == 0) {
+            x->cell = c;
+            x->first = at;
+        }
+        x->tokens += n;
+        x->segments += !joined;
+        at += n;
+        left -= n;
+        if (x->tokens < k->d.tokens && x->segments < k->most) break;
+        rows++;
+        dlpi_pack_cut_next(k, x);
+        joined = x->tokens > 0;
+    }
+    return rows;
+}
+
+static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
+    if (!out || x->ended) return 0;
+    x->ended = true;
+    return x->tokens > x->repeated;
+}
+
+/* A stream gives its first tokens: the next row begins after them. */
+static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
+    while (skip > 0) {
+        dlpi_found_cell *u = &q->use[x->head];
+        uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
+        u->taken += n;
+        skip -= n;
+        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        if (u->taken == u->n) dlpi_found_drop(q, x);
+    }
+}
+
+/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = &k->x.found;
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    uint32_t c = x->head;
+    uint64_t skip;
+    row->n = row->tokens = 0;
+    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
+        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
+        c = u->next;
+    }
+    skip = row->tokens;
+    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, skip);
+    dlpi_pack_count(p, row);
+}
+
+static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t tokens = 0;
+    uint32_t segments = 0;
+    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
+         c = q->use[c].next, segments++) {
+        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
+        tokens += n < room ? n : room;
+    }
+    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, tokens);
+}
+
+static const dlpi_found_rule dlpi_pack_cut = {
+    .begin = dlpi_pack_cut_begin,
+    .learned = dlpi_pack_cut_learned,
+    .more = dlpi_pack_cut_more,
+    .give = dlpi_pack_cut_give,
+    .pass = dlpi_pack_cut_pass,
+};
+
+/* ---- FIT: best fit in windows of N documents ----
+   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
+   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
+   window is laid out only while fewer than R rows are known, those that must be: so memory for
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are
+   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
+   is the window's last document, used.
+
+   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
+   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+
+   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
+   by the room that they have, in the same way; of a list the first row comes first. */
+
+/* Lists by a number, of 0..T + 1. */
+typedef struct dlpi_fit_lists {
+    uint32_t n;
+    uint32_t *head; /* [n], where the bit is set */
+    uint64_t *bits;
+} dlpi_fit_lists;
+
+static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
+    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
+}
+
+/* The i-th of the two. */
+static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
+    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
+    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
+                            k->fit_words + i * words};
+}
+
+static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
+    return l->bits[at / 64] >> at % 64 & 1u;
+}
+
+/* The first list from `at` on that has any; n: none. */
+static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
+    uint32_t i = at / 64;
+    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
+    while (word == 0) {
+        if (++i * 64 >= l->n) return l->n;
+        word = l->bits[i];
+    }
+    return i * 64 + (uint32_t)__builtin_ctzll(word);
+}
+
+static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
+    l->head[at] = head;
+    l->bits[at / 64] |= UINT64_C(1) << at % 64;
+    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+/* ---- a window is laid out ---- */
+
+/* A piece is in the list of T - its length: they are taken from 0 on. */
+static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
+    return k->d.tokens - piece->at.tokens;
+}
+
+/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
+   the list, but keep their cells: of a cell, n is now pieces. */
+static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_found_stream *x = &k->x.found.streams[i];
+    uint32_t pieces = 0;
+    for (*hash = 0; n > 0; n--) {
+        uint32_t c = x->head;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        uint64_t at = 0, tokens = u->n;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
+        for (u->n = 0; at < tokens; u->n++) {
+            uint64_t left = tokens - at;
+            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
+            at += piece;
+        }
+        x->head = u->next;
+        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    }
+    return pieces;
+}
+
+/* Row `row` has so much room: into its list, which is in the rows' order. */
+static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
+                          uint32_t row) {
+    uint32_t before = DLPI_FOUND_NONE;
+    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
+    while (at < row) {
+        before = at;
+        at = items[at].row_next;
+    }
+    items[row].row_next = at;
+    if (before == DLPI_FOUND_NONE)
+        dlpi_fit_set(rooms, room, row);
+    else
+        items[before].row_next = row;
+}
+
+/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
+   rows there are then. */
+static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
+                             uint32_t rows) {
+    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
+    uint32_t room = dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    x->next = DLPI_FOUND_NONE;
+    if (room == rooms->n) {
+        items[row].head = piece;
+        items[row].n = items[row].tokens = 0;
+    } else {
+        row = rooms->head[room];
+        dlpi_fit_set(rooms, room, items[row].row_next);
+        items[items[row].tail].next = piece;
+    }
+    items[row].tail = piece;
+    items[row].n++;
+    items[row].tokens += x->at.tokens;
+    if (items[row].tokens < k->d.tokens && items[row].n < k->most)
+        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
+    return row == rows ? rows + 1 : rows;
+}
+
+/* Lay out so many pieces; returns the rows. */
+static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
+    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
+    uint32_t rows = 0, at;
+    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
+    for (uint32_t i = pieces; i-- > 0;) {
+        at = dlpi_fit_key(k, &k->fit_items[i]);
+        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
+        dlpi_fit_set(&sizes, at, i);
+    }
+    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
+        uint32_t piece = sizes.head[at];
+        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
+        rows = dlpi_fit_put(k, &rooms, piece, rows);
+    }
+    return rows;
+}
+
+/* ---- rows that are known ---- */
+
+static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_rows + i * k->fit_most_rows;
+}
+static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_pieces + i * k->fit_most_pieces;
+}
+
+/* A row of stream i, the first, is not needed any more. */
+static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
+    for (uint32_t j = 0; j < row->n; j++) {
+        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        if (++u->taken < u->n) continue;
+        k->x.found.streams[i].cells--;
+        dlpi_found_unlist(&k->x.found, c, false);
+    }
+}
+
+/* Rows that are given make room at the end. */
+static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
+    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
+    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
+    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
+    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
+    x->pieces -= gone;
+    x->rows -= x->row;
+    x->row = 0;
+    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
+}
+
+/* Append n rows as they were laid out; each is told where the stream is after it. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
+                            uint64_t check) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_item *items = k->fit_items;
+    for (uint32_t row = 0; row < n; row++) {
+        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
+        to->first = x->pieces;
+        to->n = items[row].n;
+        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
+            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
+        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
+    }
+}
+
+/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
+   unless there is an error to be told. */
+static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
+    const dlpi_cursor *at = &k->x.found.streams[i].at;
+    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
+    if (at->place == 0) return rows;
+    if (at->check != check || at->place >= rows) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
+                        "lengths, are others",
+                        dlpi_input_at(p, c)->index, at->place);
+        return 0;
+    }
+    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)at->place;
+}
+
+/* The next n documents of stream i are a window: the rows that so become known. */
+static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
+    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
+    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    uint32_t rows = dlpi_fit_rows(k, pieces);
+    hash >>= 48;
+    dlpi_fit_compact(k, i);
+    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    x->documents -= n;
+    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
+    x->begun = true;
+    return rows;
+}
+
+/* ---- the rule ---- */
+
+static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
+    k->fit_streams[i] = (dlpi_fit_stream){0};
+}
+
+/* A document that a cursor stands after is given; of others the window tells. */
+static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+
+static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    DLPI_UNUSED(c);
+    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+    return 0;
+}
+
+static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_stream *x = &k->fit_streams[i];
+    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    uint64_t rows = 0;
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
+           (x->documents >= window || (out && x->documents > 0)))
+        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    return rows;
+}
+
+static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    for (uint32_t j = 0; j < from->n; j++) {
+        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
+        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
+    }
+    k->x.found.streams[i].at = from->after;
+    dlpi_fit_drop(k, i);
+    dlpi_pack_count(p, row);
+}
+
+static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    k->x.found.streams[i].at = dlpi_fit_rows_of(k, i)[k->fit_streams[i].row].after;
+    dlpi_fit_drop(k, i);
+}
+
+static const dlpi_found_rule dlpi_pack_fit = {
+    .begin = dlpi_fit_begin,
+    .taken = dlpi_fit_taken,
+    .learned = dlpi_fit_learned,
+    .more = dlpi_fit_more,
+    .give = dlpi_fit_give,
+    .pass = dlpi_fit_pass,
+};
+
+/* ---- memory ---- */
+
+/* What follows for so many rows that must be known. */
+static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
+    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
+    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
+    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
+}
+
+static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
+    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
+}
+
+static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
+    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
+    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
+    out[2] = (dlpi_block){
+        offsetof(dlpi_pack, fit_words),
+        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
+    return 3;
+}
+
+static void dlpi_fit_live(dlpi_pack *k) {
+    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
+    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
+/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
+    const char *words = "0 or 1: what is read on has one worker";
+    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
+    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
+                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
+                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
+    if (p->repeat)
+        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
+                    "0 or 1: what is read on comes once");
+    return p->err.code;
+}
+
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    DLPI_UNUSED(st);
-    return dlpi_open_end_check(p);
+    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
 /* Workers, or items that they have at once, beyond what is under way have nothing to do. */
@@ -13937,13 +17994,10 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* Has the dataset the callback of its reader, and so what is the reader's user? */
-static bool dlpi_fetch_as_wired(const dlp_dataset *d) { return d->fetch == d->reader->fetch; }
-
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_fetch_as_wired(&st->dataset))
+    if (world > 1 && dlpi_reader_wired(&st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -13956,6 +18010,16 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
                   p->rows_end != st ? rows : 0, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
+}
+
+/* By observers: what the reader says of those who write. */
+static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    uint64_t *own = s->figures.stages[stage].own;
+    for (uint64_t i = 0; i < 4 && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, &own[i])) return false;
+    return true;
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -14001,7 +18065,7 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     const dlp_dataset *d = &st->dataset;
-    uint64_t writers = dlpi_fetch_as_wired(d) ? d->reader->writers(d->user) : 1;
+    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
 }
@@ -14009,7 +18073,8 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_WORDS_OF_FETCH \
-    .foretold = dlpi_fetch_foretold, .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
     .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
@@ -15275,6 +19340,8 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    /* loaders wait for its cell */
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -15424,7 +19491,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
+    return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */
@@ -15673,253 +19740,6 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
-   Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
-   what source and lender add) is in it field by field, so that a mismatch names the field. */
-
-#define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
-
-static uint64_t dlpi_state_hash(const dlpi_state *s) {
-    uint64_t h = DLPI_STATE_MAGIC;
-    const uint8_t *bytes = (const uint8_t *)s;
-    for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= sizeof *s; i += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + i, 8);
-        h = dlp_hash(h, word, i, 0);
-    }
-    return h;
-}
-
-static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
-    s->check = dlpi_state_hash(s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, s, sizeof *s);
-}
-
-static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
-    memset(s, 0, sizeof *s);
-    s->magic = DLPI_STATE_MAGIC;
-    s->n_items = dlpi_open_end_items(p);
-    s->seed = p->sampler->sampler.seed;
-    s->params = p->params_hash;
-    s->global_batch = (uint32_t)p->global_batch;
-    s->order = (uint16_t)p->sampler->sampler.order;
-    s->last = (uint16_t)p->last;
-    if (p->source->config) p->source->config(p, s);
-    if (p->lender->config) p->lender->config(p, s);
-}
-
-/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
-   has none, the position says all. */
-static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
-    return p->source->state ? p->source->state(p, s, after) : NULL;
-}
-
-/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
-   is none. */
-static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
-    if (from == NULL) return;
-    to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
-    memset(to->sampler, 0, sizeof to->sampler);
-    if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
-}
-
-/* The state after the batch in slot s, when all before it is consumed too. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool last = (flags & DLP_BATCH_LAST) != 0;
-    to->epoch = last ? slot->epoch + 1 : slot->epoch;
-    to->batch = last ? 0 : slot->in_epoch + 1;
-    to->position = last ? 0 : slot->after;
-    dlpi_state_source(to, dlpi_state_own(p, s, 1));
-}
-
-/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
-   epoch need not be the highest. */
-static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->after.high) {
-        const dlpi_source_state *own = dlpi_state_own(p, s, 1);
-        p->after.high = b + 1;
-        p->after.epoch = slot->epoch;
-        p->after.batch = slot->in_epoch + 1;
-        p->after.position = slot->after;
-        if (own) p->after.source = *own;
-    }
-    if (flags & DLP_BATCH_LAST) {
-        p->after.epoch = slot->epoch + 1;
-        p->after.batch = p->after.position = 0;
-    }
-}
-
-/* The same of what a lender has handed out; after: the global position after it. */
-static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after.epoch = last ? b->epoch + 1 : b->epoch;
-    p->after.batch = last ? 0 : b->in_epoch + 1;
-    p->after.position = last ? 0 : after;
-}
-
-static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
-    uint32_t s;
-    to->epoch = p->after.epoch;
-    to->batch = p->after.batch;
-    to->position = p->after.position;
-    s = dlpi_window_state(p, to);
-    if (s != DLPI_NO_SLOT)
-        dlpi_state_source(to, dlpi_state_own(p, s, 0));
-    else if (p->source->state)
-        dlpi_state_source(to, &p->after.source);
-}
-
-static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
-    return dlpi_error_set(e, DLP_ERR_RESUME, field,
-                          "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
-                          was, is);
-}
-
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
-
-/* At most, where nobody knows. */
-static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
-    return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
-                                              : p->samples / p->global_batch;
-}
-
-/* The consumer's books stand after a checked state. */
-static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
-    p->epoch_now = p->after.epoch = s->epoch;
-    p->after.batch = s->batch;
-    p->after.position = s->position;
-    p->epoch_open = s->batch > 0;
-    p->last_sequence = UINT64_MAX;
-    dlpi_window_books(p, s);
-    p->after.source.bytes = s->sampler_bytes;
-    memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
-}
-
-static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_state to = *s;
-    if (p->lender->seek) p->lender->seek(p, &to);
-    return to;
-}
-
-/* Rows of the epoch before batch k of it, where they follow from k. */
-static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender->position(p, epoch, k);
-}
-
-/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
-   there would leave batches out, or give them twice, and nobody would be told. */
-static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
-    if (p->source->state == NULL && s->sampler_bytes != 8 * p->source->n_words)
-        return "sampler_bytes";
-    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
-        if (s->sampler[i] != 0) return "sampler";
-    if (p->source->never_saved) return p->source->never_saved(p, s);
-    if (s->batch >= most) return "batch";
-    if (!dlpi_window_fits(s, most)) return "window";
-    return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
-}
-
-/* What s->params is a hash of, in words. */
-static const char *dlpi_state_params(const dlp_pipe *p) {
-    if (p->lender->params) return p->lender->params;
-    if (p->source->params) return p->source->params;
-    return "params (subset, weights, samples, function_id, datasets mixed)";
-}
-
-/* Is a saved state whole, and of this pipe's order? */
-static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
-                                const char *field, dlp_error *e) {
-    dlpi_state mine;
-    const char *wrong;
-    uint64_t most = dlpi_epoch_most(p);
-    memcpy(s, state->bytes, sizeof *s);
-    dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
-        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
-        s->epoch >= DLPI_MAX_EPOCH)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
-                              "this is no state of this version, or it is damaged");
-    if (s->n_items != mine.n_items)
-        return dlpi_state_differs(e, "n_items", s->n_items, mine.n_items);
-    if (s->order != mine.order) return dlpi_state_differs(e, "order", s->order, mine.order);
-    if (s->seed != mine.seed) return dlpi_state_differs(e, "seed", s->seed, mine.seed);
-    if (s->global_batch != mine.global_batch)
-        return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
-    if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; i < p->source->n_words; i++) {
-        uint64_t was, is;
-        memcpy(&was, s->sampler + i * 8, 8);
-        memcpy(&is, mine.sampler + i * 8, 8);
-        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
-    }
-    if (s->params != mine.params)
-        return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
-    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
-        return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
-                              wrong);
-    return DLP_OK;
-}
-
-/* Begin after desc.resume. */
-static int dlpi_state_take(dlp_pipe *p) {
-    dlpi_state s;
-    dlp_error e;
-    int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
-    if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
-    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
-}
-
-/* ---- how long an epoch is: for sources, which say of what ---- */
-
-/* Are there items, and can the sampler's order be had of them? */
-static int dlpi_check_items(dlp_pipe *p) {
-    dlp_error e;
-    if (p->fetch->dataset.n_items == 0)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
-        return DLP_OK;
-    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* An order that another source than this pipe's goes with. */
-static int dlpi_bad_order(dlp_pipe *p) {
-    const int32_t order = p->sampler->sampler.order;
-    if (order == DLP_ORDER_PARTS)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
-    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
-                       "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
-                       p->source_stage->name);
-}
-
-/* A list of items beside a stage that has an order of its own. */
-static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
-    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
-                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
-                       st->name);
-}
-
-static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
-    p->samples = n;
-    p->batches_per_epoch = n / p->global_batch;
-    if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
-    if (p->batches_per_epoch != 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
-                       n, p->global_batch);
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
    epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
@@ -15985,9 +19805,13 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
+    .slot_bytes = dlpi_source_no_bytes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    DLPI_SOURCE_BY_NUMBER,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
@@ -16154,7 +19978,8 @@ static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
-    return (const dlpi_source_state *)dlpi_slot_source(p, s) + after;
+    const dlpi_source_state *both = s == DLPI_NO_SLOT ? NULL : dlpi_slot_source(p, s);
+    return both == NULL ? &p->after.source : both + after;
 }
 
 /* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
@@ -16174,7 +19999,10 @@ static const dlpi_source_ops dlpi_lists_source = {
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
     .fill = dlpi_lists_fill,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    .indices = dlpi_source_filled,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .step = dlpi_lists_next,
     .seek = dlpi_lists_seek,
     .item = dlpi_lists_item,
@@ -16189,556 +20017,6 @@ static const dlpi_stage_ops dlpi_lists_ops = {
     .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
 };
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
-   A source whose rows come out of inputs larger than an item has cells for them, in the region, and
-   a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
-   when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
-   or the first of them where inputs take little time.
-
-   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
-
-     CLOSED --scheduler: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or
-     FAILED
-       ^  ^                    |  ^                                 |                  |
-       |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       |                         +-- scheduler: a run goes on after the one that failed --+
-       +----------------------- scheduler: it is needed no more --------------------+
-
-   Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
-   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
-   too; FAILED is of that input.
-
-   label  atomic            written by                    read by (partner)
-   Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
-                            worker: claim, LOADED,        then reads it, or shows it to item
-                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-                                                          cell; before it sleeps, so after B1
-   Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
-                            worker, after its claim:      is not open
-                            cleared
-   B1     waiters.mask, word   as everywhere
-
-   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
-   the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
-   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
-   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
-   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
-   Why no open cell is overlooked. Its bit is set before its word says OPEN, and cleared by nobody
-   but a worker whose swap has taken that ticket, before it does anything else: the cell is not open
-   then, and can't be again before that worker, or after its death recovery, goes on. A bit that is
-   left set by a death, or by a cell that the scheduler has closed, costs a look.
-   Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
-   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
-   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
-   release store after their bytes and counts. One that dies after LOADED has done all but counting
-   the load and waking: recovery counts one (Q2), and wakes everybody. */
-
-#define DLPI_INPUT_OPEN UINT32_C(0x1000000)
-#define DLPI_INPUT_LOADED UINT32_C(0x1000001)
-#define DLPI_INPUT_FAILED UINT32_C(0x1000002)
-#define DLPI_INPUT_CLOSED UINT32_C(0)
-#define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
-#define DLPI_INPUT_TOLD 64u
-#define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
-#ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
-#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
-#endif
-#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
-
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
-   both need of each run lies in the first lines, and at the end. */
-typedef struct dlpi_input {
-    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items; /* of the input that is loaded now, or was last */
-    uint64_t epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t made;   /* inputs of the run that are loaded */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run;    /* inputs */
-    uint32_t killed_by;
-    dlp_error error;  /* of a load that failed */
-    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         after them [most] 32-bit numbers of their items, which who loads writes:
-                         in lines of their own, since these go to and fro */
-} dlpi_input;
-
-_Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
-
-static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
-}
-static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
-}
-static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
-    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
-}
-static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
-    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
-    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
-}
-/* Bytes of a cell's record that has up to so many inputs. */
-static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
-}
-static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
-}
-
-/* ---- which cells may be open ---- */
-
-/* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
-static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
-                               uint64_t stride, const char *words) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
-}
-static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
-}
-/* The first cell from c on that may be; or as many as there are. */
-static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
-    const uint32_t n = dlpi_n_inputs(p);
-    for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
-        uint64_t bits = dlpi_claim_those(dlpi_input_bits(p, c)) & mask; /* Q3 <- Q3, B1 */
-        if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
-    }
-    return n;
-}
-/* What a cell is before it is open, for a run of n inputs. */
-static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
-    cell->epoch = epoch;
-    cell->items = cell->bytes = 0;
-    cell->rec = 0;
-    cell->run = n;
-    cell->made = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-}
-/* Cell c is open, with that ticket. */
-static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
-    dlpi_claim_may(dlpi_input_bits(p, c), c); /* Q3: before Q1 */
-    dlpi_claim_done(&dlpi_input_at(p, c)->state,
-                    dlpi_gen_word(ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
-}
-static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
-    return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
-}
-
-/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
-
-static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
-                                  dlpi_redzone *c) {
-    c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, most, NULL};
-}
-
-/* The cells' surroundings, most bytes being for what is in one. */
-static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
-    for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
-        dlpi_redzone c;
-        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
-        dlpi_redzone_paint(&c);
-    }
-}
-
-/* ---- by the scheduler: looking ahead ---- */
-
-/* A search for free cells, and what it depends on. */
-typedef struct dlpi_inputs_ahead {
-    uint64_t epoch, batch; /* to be scheduled next */
-    uint64_t left;         /* no batch below it will need its inputs again */
-    uint64_t loads;        /* inputs that were loaded, or have failed */
-    uint64_t tickets;      /* given */
-    bool stuck;            /* no cell was free */
-} dlpi_inputs_ahead;
-
-/* Batches below *left have left the last stage that may send rows back. */
-static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
-    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
-    if (*left < base) *left = base;                  /* delivered: their slots may be others' */
-    for (; *left < p->schedule.published; ++*left) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, *left), p->rows_end);
-        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), *left)) break; /* Y1 <- Y1 */
-    }
-}
-
-/* Is it worth while to search? One that found no free cell is not begun again until something has
-   changed on which it depends. */
-static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
-    const dlpi_inputs_ahead last = *a;
-    if (p->schedule.ended) return false;
-    a->epoch = epoch;
-    a->batch = batch;
-    a->loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    dlpi_inputs_leave(p, &a->left);
-    if (last.stuck && memcmp(&last, a, offsetof(dlpi_inputs_ahead, tickets)) == 0) return false;
-    a->stuck = false;
-    return true;
-}
-
-/* The batch in slot s has rows of cell c. Returns its number + 1. */
-static uint64_t dlpi_input_use(dlp_pipe *p, uint32_t c, uint32_t s) {
-    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
-    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
-    return used;
-}
-
-/* ---- by the scheduler: an input can't be loaded ---- */
-
-/* Is that an error of the batch that needs n rows of it? *e: what is wrong with it, and, if it is
-   one, with the batch. */
-static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
-    const dlp_workers_desc *d = &p->source_stage->w;
-    if (e->code == DLP_SKIP) return false;
-    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
-    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
-    e->code = DLP_ERR_BUDGET;
-    return true;
-}
-
-/* It is no error: the row that *e names is left out. */
-static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
-    e->has_item = 1;
-    dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
-    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
-}
-
-/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
-   was left? */
-static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_OPEN)
-        return dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-    return low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED || low == DLPI_INPUT_CLOSED;
-}
-
-/* True if no input is being loaded, and none will be before the scheduler opens a cell. */
-static bool dlpi_inputs_quiet(dlp_pipe *p) {
-    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
-        const uint32_t low = dlpi_input_state(p, c);
-        if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED && low != DLPI_INPUT_CLOSED)
-            return false;
-    }
-    return true;
-}
-
-/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
-   wait for them. */
-static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && p->schedule.published ==
-                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
-}
-
-/* ---- workers of cells ---- */
-
-/* What the callback of an item sees of its input. */
-static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
-    const dlpi_input *cell = dlpi_input_at(p, c);
-    return (dlp_part){.index = cell->index,
-                      .data = dlpi_input_bytes(p, c),
-                      .bytes = cell->bytes,
-                      .items = cell->items};
-}
-
-/* The item of this cell that stands in place of one that failed, for the k-th time: any of the
-   same input, for no other may be here. */
-static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
-                                       uint64_t position, uint32_t k) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
-    return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
-}
-
-/* When an open cell may be tried; 0: now. */
-static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
-    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
-}
-
-/* Do inputs take less than to wake somebody, or to look for the oldest one? */
-static inline bool dlpi_input_cheap(const dlpi_worker *w) {
-    return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
-}
-
-static void dlpi_input_told(dlpi_worker *w) {
-    w->input_untold = 0;
-    dlpi_wake_scheduling(w->p);
-}
-
-typedef struct dlpi_input_search {
-    uint64_t oldest, now; /* oldest: of its word; 0: none was found */
-    uint32_t cell, left;  /* left: open ones that are still to be looked at */
-} dlpi_input_search;
-
-/* Look at the open cells among first .. end - 1. */
-static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
-    for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
-         c = dlpi_input_next(p, c + 1)) {
-        const dlpi_input *cell = dlpi_input_at(p, c);
-        uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
-        if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
-        if ((due = dlpi_input_due(cell)) != 0) {
-            if (s->now == 0) s->now = dlpi_now_ns();
-            if (due > s->now) continue;
-        }
-        s->left--;
-        if (s->oldest != 0 && dlpi_older(dlpi_gen(s->oldest), dlpi_gen(state))) continue;
-        s->oldest = state;
-        s->cell = c;
-    }
-}
-
-static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const uint32_t n = dlpi_n_inputs(p), from = w->input_at < n ? w->input_at : 0;
-    for (;;) {
-        dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
-        uint64_t *state;
-        dlpi_input_look(p, &s, from, n);
-        dlpi_input_look(p, &s, 0, from);
-        if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_told(w);
-            return false;
-        }
-        *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
-        state = &dlpi_input_at(p, s.cell)->state;
-        if (!dlpi_claim_take(state, s.oldest, dlpi_gen_word(t->b, (uint64_t)w->global + 1u)))
-            continue;                                         /* Q1 */
-        dlpi_claim_taken(dlpi_input_bits(p, s.cell), s.cell); /* Q3: after Q1 */
-        w->input_at = s.cell + 1;
-        return true;
-    }
-}
-
-/* ns until an input may be tried again, at most ns. */
-static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
-    const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_input_next(p, 0);
-    for (; c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
-        const dlpi_input *cell = dlpi_input_at(p, c);
-        uint64_t due, now;
-        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
-        if ((due = dlpi_input_due(cell)) == 0) continue;
-        now = dlpi_now_ns();
-        if (due <= now) return 0;
-        if (due - now < ns) ns = due - now;
-    }
-    return ns;
-}
-
-/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
-static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
-    dlpi_redzone c;
-    if (!DLPI_DEBUG) return rc;
-    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
-    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
-                              dlpi_input_at(w->p, cell)->index, rc);
-}
-
-/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
-   caller's to fill, before, and to check. Returns 0, or what is wrong. */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(w->p, c);
-    part->capacity = most;
-    part->attempt = dlpi_rec_tries(cell->rec);
-    part->worker = (uint32_t)w->id;
-    part->worker_state = w->state;
-    part->call = &w->note;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
-    rc = dlpi_redzone_input(w, c, most, rc);
-    if (rc == 0 && part->bytes > most)
-        rc =
-            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
-                     part->bytes, most);
-    if (rc == 0) cell->bytes = part->bytes;
-    return rc;
-}
-
-static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
-    dlp_error e;
-    dlpi_describe(w, code, &e);
-    dlpi_error_item(&e, cell->index, cell->epoch, 0);
-    if (code == DLP_SKIP) e.code = DLP_SKIP;
-    cell->error = e;
-    snprintf(cell->error.message, sizeof e.message, "%s %" PRIu64 ": %.220s", w->p->source->input,
-             cell->index, e.message);
-}
-
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
-        dlpi_words_forget(w);
-        rc = w->p->source->load(w, c);
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
-        if (rc == 0) return DLPI_INPUT_LOADED;
-        if (!dlpi_tries_left(w, tries, rc)) {
-            dlpi_input_error(w, cell, rc);
-            dlpi_failure_forget(w);
-            return DLPI_INPUT_FAILED;
-        }
-        dlpi_failure_forget(w);
-        dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec_tried(cell->rec);
-        if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_INPUT_OPEN;
-    }
-}
-
-/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
-   Returns what the cell then is. */
-static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    const uint64_t *index = dlpi_input_indices(cell);
-    uint32_t *items = dlpi_input_counts(w->p, cell);
-    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
-        uint32_t what;
-        cell->index = index[i];
-        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-        what = dlpi_input_tries(w, c, cell);
-        if (what != DLPI_INPUT_LOADED) return what;
-        items[i] = (uint32_t)cell->items;
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, cell->bytes);
-        cell->rec = 0;                      /* the next one's */
-        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
-        if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
-    }
-    return DLPI_INPUT_LOADED;
-}
-
-/* Load the inputs of a cell that is ours, and tell the scheduler. */
-static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
-    dlpi_input *cell = dlpi_input_at(p, t->slot);
-    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
-    uint32_t what, n = cell->made;
-    dlpi_clock_in(w);
-    what = dlpi_input_all(w, t->slot, cell);
-    n = cell->made - n;
-    dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
-    if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
-        dlpi_input_offer(p, t->slot, t->b);
-        return;
-    }
-    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
-    /* Inputs that take less than to wake somebody are told of together: at the latest when there is
-       no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
-    w->input_untold += n + (what != DLPI_INPUT_LOADED);
-    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
-}
-
-/* What a dead worker of cells had: its input is loaded by another one. */
-static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
-        dlpi_input *cell = dlpi_input_at(p, c);
-        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
-        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
-        if (ran) {
-            cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
-        }
-        dlpi_input_offer(w->p, c, dlpi_gen(state));
-    }
-    /* Q2 -> Q2: it may have died after LOADED, before this */
-    dlpi_credit_add(&p->ctl->source_moves);
-}
-
-static bool dlpi_input_step(dlpi_worker *w) {
-    dlpi_unit t;
-    if (!dlpi_input_find(w, &t)) return false;
-    dlpi_input_run(w, &t);
-    return true;
-}
-
-/* One more cell: base: batches below it are delivered. */
-static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
-    uint32_t low = dlpi_gen_low(state);
-    if (low == DLPI_INPUT_LOADED) out->loaded++;
-    if (low == DLPI_INPUT_LOADED && used > base) out->in_use++;
-    if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
-}
-
-/* The cells, counted. Those of an older version do not say for which batch they are. */
-static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
-    const uint64_t at = offsetof(dlpi_input, used);
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
-    if (r->count > UINT32_C(1) << 16) return false;
-    for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
-            return false;
-        dlpi_input_count(out, state, used, base);
-    }
-    out->cells = (uint32_t)r->count;
-    return true;
-}
-
-static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
-    snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
-}
-
-/* ---- what the descs of such stages may say, and what their tables have in common ---- */
-
-/* The next input goes to any worker; they are not tuned, and no input stands for another. */
-static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP in this stage", 1);
-    return dlpi_check_workers(p, st);
-}
-
-/* A field of the desc that says into how many equal runs the rows of a batch fall. */
-static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *field, uint64_t n) {
-    if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, field,
-                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
-                       field, n);
-}
-
-/* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
-#define DLPI_OPS_OF_INPUTS \
-    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
-    .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
@@ -17233,6 +20511,10 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
+    .agreed = dlpi_source_agreed,
+    .indices = dlpi_source_filled,
+    DLPI_SOURCE_BY_NUMBER,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
     .row = dlpi_part_row,
@@ -17255,2124 +20537,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };
-
-/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
-   said in >>impl-found. */
-
-#define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
-
-typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
-    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
-    bool listed;
-    bool failed; /* its next input can't be loaded: nothing more of the stream becomes known */
-} dlpi_found_cell;
-
-typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known after `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* after the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
-                                                  of them, and how many there are */
-    uint64_t pass_items;
-    bool pass_whole; /* counted from its first input on */
-} dlpi_found_stream;
-
-typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
-    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
-    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends after them */
-    bool asks;               /* there are other ranks to be asked */
-} dlpi_agreed;
-
-/* What observers see of it; scheduler. */
-typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
-} dlpi_found_counts;
-
-/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
-   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
-   epoch ends with the first stream that is out, 2: of this rank or another. */
-typedef struct dlpi_found_spread {
-    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
-    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
-    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
-} dlpi_found_spread;
-
-#define DLPI_FOUND_SPREAD DLPI_LINE
-
-typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
-} dlpi_found_row;
-
-struct dlpi_found;
-
-/* What rows are, where they are not the items themselves. Of stream i: */
-typedef struct dlpi_found_rule {
-    void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-    void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
-} dlpi_found_rule;
-
-typedef struct dlpi_found {
-    dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells, most_run;       /* inputs of a cell */
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
-    dlpi_found_plan plan;
-    dlpi_cursors cursors;
-    uint32_t each;  /* rows of a stream in a batch */
-    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
-    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
-    uint64_t run_until; /* tickets: look again what inputs cost */
-    bool run_known;
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
-    uint64_t epoch;
-    uint64_t left_out; /* inputs of the epoch that could not be loaded, */
-    dlp_error cause;   /* and the first of them */
-    dlpi_inputs_ahead ahead;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
-    dlpi_found_counts *counts;
-    dlpi_found_spread *spread;
-    dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    uint8_t pad1[DLPI_LINE];
-    dlpi_agreed agreed;
-} dlpi_found;
-
-/* ---- the lists of the streams ---- */
-
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
-    if (*first == DLPI_FOUND_NONE)
-        *first = c;
-    else
-        q->use[*last].next = c;
-    *last = c;
-}
-
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->ahead.left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
-}
-
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
-    x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
-}
-
-/* Items of the first cell of a stream are used: the stream is after the last of them. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    const dlpi_found_cell *u = &q->use[x->head];
-    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
-    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
-}
-
-/* All streams begin with this epoch, with what they have of it. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
-    q->epoch = epoch;
-    q->begun = true;
-    q->rc = DLP_OK;
-    q->left_out = 0;
-    q->ahead.stuck = false;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
-        x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
-        x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
-            x->epoch = epoch;
-            x->next = 0;
-        }
-        if (q->rule) q->rule->begin(q, i);
-    }
-}
-
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
-    if (x->last_known == DLPI_FOUND_NONE)
-        x->head = q->use[c].next;
-    else
-        q->use[x->last_known].next = q->use[c].next;
-    if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
-}
-/* ---------------------------------------------------------------------------------------------
-   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
-   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
-   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
-   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
-   and whether another one follows; from then on it is a batch like any other.
-
-   Of a stream's cells, in the order of its inputs,
-     known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded after one that is not
-   An input without items, or whose items are all given, is no longer in the list. Its cell is free
-   when all batches that have rows of it have left the last stage that may send rows back.
-
-   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
-   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
-   where one has given a cell back, it is the first to get one again. So the cells that are free, or
-   come free by themselves, are always as many as the streams lack of their needs. They do come free
-   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
-   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
-   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
-   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
-   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
-   one. Empty inputs leave the list and take nothing from this.
-
-   Cheap inputs come in runs: a cell has up to 32 of them, one after the other, as long as they
-   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
-   input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on after it, in the same cell.
-
-   An input that fails, and is not left out, stays the first one that is not known: its stream is
-   broken there. No count stands for its rows, so no epoch ends as if the input had been read. A
-   batch that lacks a row of a broken stream is due without it, and fails. So this does not stand
-   still either: of a broken stream nothing more is waited for, and the argument holds for the
-   others. A cell that failed stays in the list until its epoch is left.
-
-   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
-   keyed by what went before it. A row of it is known once all its items are, or the stream is out
-   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
-   given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items after the beginning of the present window place <= window - 1 are given, and rows for
-   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
-   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
-   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
-   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
-   stream's rows, and nothing that a window holds is waited for by another stream. */
-
-static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
-                                      sizeof(dlpi_source_state));
-}
-
-/* ---- what the desc may say, and what follows ---- */
-
-/* What descs, of which this is a copy, say of an epoch's end. */
-static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    const int64_t steps = q->d.steps_per_epoch;
-    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    if (steps != DLP_FOREVER)
-        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
-                    "0..2^40, or DLP_FOREVER");
-    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
-    dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
-    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
-    return p->err.code;
-}
-
-/* What has no meaning where counts are not known in advance. */
-static int dlpi_found_refuses(dlp_pipe *p) {
-    const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
-    if (p->open_end) return dlpi_open_end_bad(p, st);
-    if (other != NULL)
-        return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
-                           "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
-                           "as it runs. Leave one of them out.",
-                           other->name, st->name);
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
-    if (p->d.unordered)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
-                           "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
-                           (int)p->d.unordered, st->name);
-    return DLP_OK;
-}
-
-static int dlpi_found_fit(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    const char *name = p->source_stage->name;
-    uint64_t c = q->plan.streams;
-    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
-    if (rc != DLP_OK) return rc;
-    if (c > q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
-                           p->source->input, q->plan.n_inputs);
-    if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams, or gives shared_streams = 1",
-                           c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
-                           "steps_per_epoch is 0 with world_size %" PRIu32
-                           ", and no rank knows how "
-                           "many items the others have: set it, or agree (an all-reduce), or "
-                           "uneven = 1",
-                           p->world);
-    q->agreed.asks = q->d.agree != NULL && p->world > 1;
-    q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
-    return DLP_OK;
-}
-
-/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
-   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
-static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps) return q->each;
-    return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
-}
-
-/* What follows from the inputs' number, the batch's, and the ranks'. */
-static int dlpi_found_lengths(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    int rc = dlpi_found_fit(p);
-    if (rc != DLP_OK) return rc;
-    q->plan.batch = p->global_batch;
-    q->plan.seed = p->sampler->sampler.seed;
-    q->each = (uint32_t)(p->global_batch / q->plan.streams);
-    q->plan.own_first = q->cursors.first =
-        (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
-    q->cursors.n =
-        (uint32_t)(((p->rank + UINT64_C(1)) * (p->global_batch / p->world) - 1) / q->each + 1) -
-        q->cursors.first;
-    if (q->plan.weights && !dlpi_found_deal(&q->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
-    q->cursors.used_bits = dlpi_bits_of(q->most_items);
-    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
-    if (q->plan.steps) {
-        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
-        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
-        return rc;
-    }
-    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
-    p->batches_per_epoch = UINT64_MAX;
-    return DLP_OK;
-}
-
-/* Of a stream, after the last row given or, with windows, after the beginning of the window that
-   this is in: as many rows as must be known at once. */
-static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
-    uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
-    if (n == 0) return rows;
-    rows = (n - 1 + rows + n - 1) / n * n;
-    return q->plan.steps && epoch < rows ? epoch : rows;
-}
-
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
-static uint64_t dlpi_found_align(const dlpi_found *q) {
-    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
-}
-
-/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
-   for, so that workers and scheduler wake each other less often. */
-static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
-    const int32_t n = st->w.num_workers;
-    uint64_t workers = n > 0 ? (uint64_t)n : 1;
-    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
-    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
-    return more > 1024 ? 1024 : more > workers ? more : workers;
-}
-
-/* How many cells there are, a stream needing so many; because: what that follows from. */
-static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
-    dlpi_found *q = st->self;
-    uint64_t all = dlpi_times(need, q->cursors.n);
-    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
-    if (q->most_run == 0) q->most_run = 1;
-    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (p->sharing != NULL && q->d.agree != NULL)
-        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
-                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
-    if (q->cursors.n > fit)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items, window): fewer streams, or more ranks",
-                           q->cursors.n, fit);
-    q->n_cells = q->d.queue_size;
-    if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
-        uint64_t more = all + dlpi_found_more(q, st);
-        q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
-    }
-    if (q->n_cells >= all) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: %s), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, p->source->input,
-                       q->cursors.n, need, because, q->d.queue_size);
-}
-
-/* So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    return dlpi_found_cells(
-        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
-}
-
-/* ---- memory ---- */
-
-static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
-    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
-}
-
-static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_found *q = st->self;
-    uint64_t stride =
-        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
-                  DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
-                  1, DLPI_LINE);
-    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
-                       q->plan.window ? "part cells, windows" : "part cells");
-}
-
-/* Weights, and who has which inputs by them, are there since the stage was added. */
-static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    const dlpi_found_plan *k = &q->plan;
-    DLPI_UNUSED(p);
-    uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
-    uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
-    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
-    out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
-    out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
-    out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
-                          dlpi_times(windows, sizeof *q->window_orders)};
-    out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
-                          dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    if (k->weights == NULL) return 5;
-    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
-                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
-    return 7;
-}
-
-/* What of the streams' spread is known before an input is. */
-static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
-    const dlpi_found_plan *k = &q->plan;
-    dlpi_found_spread *to = q->spread;
-    const bool drops = k->steps == 0 && p->last == DLP_LAST_DROP;
-    to->streams = q->cursors.n;
-    to->all = k->streams;
-    to->each = q->rule ? 0 : q->each;
-    to->rows = k->steps == 0 || k->steps == DLPI_FOUND_ENDLESS ? 0 : k->steps * q->each;
-    to->drops = drops ? 1 + q->agreed.asks : 0;
-    for (uint64_t s = 0; k->weights && s < k->streams; s++) {
-        uint64_t sum = 0;
-        for (uint64_t i = k->first[s]; i < k->first[s + 1]; i++) sum += k->weights[k->members[i]];
-        if (s == 0 || sum < to->weights_least) to->weights_least = sum;
-        if (sum > to->weights_most) to->weights_most = sum;
-        to->weights += sum;
-    }
-}
-
-static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
-    q->counts->window = q->plan.window;
-    q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
-    dlpi_found_spread_begin(p, q);
-    q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = 0; /* all, in their order */
-    q->free_last = q->n_cells - 1;
-    for (uint32_t c = 0; c < q->n_cells; c++)
-        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
-    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
-}
-
-/* Nothing can follow, whatever is asked for: an error of the epoch. */
-__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
-                                                                 const char *format, ...) {
-    dlp_error e;
-    va_list args;
-    dlpi_error_set(&e, code, "parts", "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
-    dlpi_found_of(p)->rc = code;
-    return code;
-}
-
-/* The input of cell c that comes next could not be loaded. True if the input is left out: it has no
-   items. False if that is an error. Then the stream ends before the input. */
-static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_input *cell = dlpi_input_at(p, c);
-    dlp_error e = cell->error;
-    q->use[c].failed = dlpi_input_raises(p, 1, &e);
-    e.epoch = cell->epoch;
-    if (q->use[c].failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        cell->error = e;
-        return false;
-    }
-    if (q->left_out++ == 0) q->cause = e;
-    dlpi_input_left_out(p, &e);
-    return true;
-}
-
-/* Have inputs items in another order than load's? */
-static inline bool dlpi_found_shuffled(const dlpi_found *q) {
-    return q->plan.shuffle_items && q->most_items > 1;
-}
-
-/* The run of cell c, whose word is FAILED, goes on after the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    cell->rec = 0;
-    cell->made++;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_for(p, p->source_stage, 1);
-}
-
-/* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
-   each once, but where it begins elsewhere: after a seek, or in another epoch. */
-static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, uint64_t items) {
-    dlpi_found_stream *x = &q->streams[i];
-    if (ordinal != x->pass_next || q->epoch != x->pass_epoch || x->pass_left == 0) {
-        const uint64_t n = dlpi_found_inputs(&q->plan, q->cursors.first + i);
-        x->pass_left = n - ordinal % n;
-        x->pass_whole = x->pass_left == n;
-        x->pass_items = 0;
-        x->pass_epoch = q->epoch;
-    }
-    x->pass_items += items;
-    x->pass_next = ordinal + 1;
-    if (--x->pass_left == 0 && x->pass_whole)
-        DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
-}
-
-#define DLPI_FOUND_BARREN \
-    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
-    "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
-
-/* True, and an error of the epoch, if inputs will never give an item: those of stream i that were
-   known last had none, and so many of all other streams, or so very many of stream i alone. */
-static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
-    const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
-    const uint64_t empty = q->streams[i].empty;
-    uint64_t all = 0;
-    bool each = empty >= n * passes;
-    if (empty >= n * dlpi_found_empty_passes(&q->plan, 1) && q->cursors.n > 1) {
-        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
-        return true;
-    }
-    for (uint32_t k = 0; each && k < q->cursors.n; k++) {
-        const dlpi_found_stream *x = &q->streams[k];
-        all += x->empty;
-        each = x->empty >= passes * dlpi_found_inputs(&q->plan, q->cursors.first + (uint64_t)k);
-    }
-    if (each)
-        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    return each;
-}
-
-/* Take the count of input k of cell c, which is the first of stream i that was not known. An input
-   that was left out has no items. False if the count can't be right. */
-static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool left_out) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    uint32_t *known = &dlpi_input_counts(p, cell)[k];
-    uint64_t items = left_out ? 0 : *known, used = 0;
-    dlpi_found_pass_count(q, i, u->ordinal + k, items);
-    if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken) used = q->rule->taken(items, used);
-    if (items < used) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                        " of them were given: it is not the %s it was",
-                        p->source->input, dlpi_input_indices(cell)[k], items, used,
-                        p->source->input);
-        return false;
-    }
-    *known = (uint32_t)items;
-    if (used > 0) u->input = k, u->from = used;
-    u->n += items;
-    u->taken += used;
-    x->empty = items == 0 ? x->empty + 1 : 0;
-    return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
-}
-
-/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
-static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
-    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint64_t empty = 0;
-    dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, items);
-    for (; k < u->learned; k++) empty += known[k] == 0;
-    dlpi_bump(&q->counts->empty, empty);
-}
-
-/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
-static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    if (u->failed) return; /* it stays the first that is not known */
-    if (u->learned < u->run) {
-        dlpi_found_reopen(p, c);
-        return;
-    }
-    x->known = u->next;
-    if (u->n > u->taken)
-        x->last_known = c;
-    else
-        dlpi_found_pass(q, x, c);
-}
-
-/* Take the counts of the first cell of stream i that was not known. */
-static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    const uint32_t c = x->known;
-    dlpi_found_cell *u = &q->use[c];
-    const dlpi_input *cell = dlpi_input_at(p, c);
-    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
-    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
-    while (u->learned < made)
-        if (!dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
-    if (!loaded && dlpi_found_leaves_out(p, c) &&
-        !dlpi_found_learn_one(p, i, c, u->learned++, true))
-        return q->rc;
-    dlpi_found_count(p, c, first, u->n - n);
-    dlpi_found_learned(p, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
-    if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
-        dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
-                         u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
-    return DLP_OK;
-}
-
-/* True if an input that failed ends what is known of the stream. */
-static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
-    return x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
-           q->use[x->known].epoch == q->epoch;
-}
-
-static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
-    return q->plan.steps == 0 && x->epoch > q->epoch &&
-           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
-}
-
-/* ---- windows ---- */
-
-/* Items of a stream, from where its window begins to the end of its last one that is complete. */
-static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
-    uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
-    if (q->plan.steps && x->rows >= rest) return rest;
-    return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
-}
-
-/* Rows of a stream that may be given. */
-static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
-    uint64_t whole;
-    if (q->rule) return x->rows;
-    whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
-    return whole > x->at.place ? whole - x->at.place : 0;
-}
-
-/* k items more of cell c are used. Afterwards u->input is that of the last. */
-static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    u->taken += k;
-    while (k > items[u->input] - u->from) {
-        k -= items[u->input++] - u->from;
-        u->from = 0;
-    }
-    u->from += k;
-}
-
-/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
-static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
-                                       uint64_t h) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
-    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint64_t from = u->from;
-    for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = items[i] - from < n ? items[i] - from : n;
-        if (k == 0) continue;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
-        for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
-            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
-        }
-        n -= k;
-    }
-    return h;
-}
-
-/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
-static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_row *row = q->window_rows + i * q->plan.window;
-    uint64_t h = 0;
-    for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        h = dlpi_found_gather_cell(p, c, k, row, h);
-        row += k;
-        n -= k;
-    }
-    return h & 0xffff;
-}
-
-/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
-   was, or the pipe fails. */
-static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    uint64_t n, s = q->cursors.first + i;
-    if (x->length > 0) return;
-    n = dlpi_found_whole(q, x);
-    if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
-    if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(p, i, n);
-    if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has items of other inputs than the one "
-                        "that the state was saved in, of which %" PRIu64 " were given",
-                        s, x->at.place);
-        return;
-    }
-    x->length = n;
-    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
-}
-
-/* All items of the window are given: the next one begins after them. */
-static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
-    uint64_t n = x->length;
-    x->rows -= n;
-    while (n > 0) {
-        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
-        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        dlpi_found_advance(p, x->head, k);
-        n -= k;
-        dlpi_found_gone(dlpi_found_of(p), x);
-    }
-    x->length = 0;
-}
-
-/* Take all counts that are there, each stream's in its order. */
-static int dlpi_found_learn(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
-               !q->use[x->known].failed) {
-            uint32_t low = dlpi_input_state(p, x->known);
-            if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
-        }
-        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
-        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
-    }
-    return q->rc;
-}
-
-/* ---- what is loaded next ---- */
-
-/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
-   have rows of them; the ones that are being loaded are passed over. */
-static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    uint32_t before = DLPI_FOUND_NONE, c;
-    if (q->free != DLPI_FOUND_NONE) {
-        c = q->free;
-        q->free = q->use[c].next;
-        return c;
-    }
-    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->ahead.left) break;
-        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
-        if (before == DLPI_FOUND_NONE)
-            q->waits = q->use[c].next;
-        else
-            q->use[before].next = q->use[c].next;
-        if (q->waits_last == c) q->waits_last = before;
-        return c;
-    }
-    return q->n_cells;
-}
-
-/* How many inputs a new cell gets, as they cost lately. */
-static void dlpi_found_fit_run(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    const dlpi_stage *st = p->source_stage;
-    uint64_t sum = 0, n = 0, most;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        sum += ns;
-        n += ns != 0;
-    }
-    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
-    q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->ahead.tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
-    q->run_known = n > 0;
-}
-
-/* Inputs of a cell whose first is that one: of one pass. */
-static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
-    return q->run < left ? q->run : (uint32_t)left;
-}
-
-/* Have the next inputs of stream i loaded into cell c. */
-static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    const uint32_t run = dlpi_found_run(q, s, x->next);
-    *u = (dlpi_found_cell){.epoch = x->epoch,
-                           .ordinal = x->next,
-                           .ticket = ++q->ahead.tickets,
-                           .run = run,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
-    x->next += run;
-    dlpi_found_append(q, &x->head, &x->tail, c);
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
-    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
-        x->epoch++;
-        x->next = 0;
-    }
-    dlpi_input_reset(cell, u->epoch, run);
-    for (uint32_t k = 0; k < run; k++)
-        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_indices(cell)[0];
-    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
-    dlpi_input_offer(p, c, u->ticket);
-}
-
-/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
-static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
-    uint32_t best = q->cursors.n;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        if (!dlpi_epochs_over(p, q->streams[i].epoch) && !dlpi_epoch_held(p, q->streams[i].epoch) &&
-            (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
-            best = i;
-    return best;
-}
-
-/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
-   are, only as many as it needs. */
-static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
-    if (q->most_run == 1) return true;
-    if (q->ahead.tickets >= q->run_until) dlpi_found_fit_run(p);
-    return q->run_known || q->streams[i].cells < q->need;
-}
-
-/* The present epoch is the one that streams are in. */
-static void dlpi_found_now(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    if (!q->begun || q->epoch != p->schedule.epoch) dlpi_found_begin(q, p->schedule.epoch);
-}
-
-/* Ask for inputs until there is no free cell. */
-static void dlpi_found_ahead(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    uint32_t fresh = 0, c, i;
-    if (!dlpi_inputs_search(p, &q->ahead, p->schedule.epoch, p->schedule.published)) return;
-    dlpi_found_now(p);
-    if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
-           (c = dlpi_found_free_cell(p)) < q->n_cells) {
-        dlpi_found_issue(p, i, c);
-        fresh++;
-    }
-    q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
-}
-
-/* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
-   closed. */
-static bool dlpi_found_quiet(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_now(p);
-    for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
-        dlpi_input_closed(p, c, q->use[c].ticket);
-    return dlpi_inputs_quiet(p);
-}
-
-/* ---- a batch is scheduled ---- */
-
-/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
-   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. A batch that lacks a row of a broken stream is due, full
-   or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is out,
-   since the epoch ends before this batch. So all other streams are waited for, and neither workers
-   nor their times decide whether an epoch ends or fails. */
-static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
-    const dlpi_found *q = dlpi_found_of(p);
-    uint64_t most = 0;
-    bool known = true, fails = false;
-    *rows = p->global_batch;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        const dlpi_found_stream *x = &q->streams[i];
-        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
-        n = n > gone ? n - gone : 0;
-        if (n >= q->each) n = q->each;
-        if (n < q->each && dlpi_found_broken(q, x))
-            fails = true;
-        else if (n < q->each && !dlpi_found_out(q, x))
-            known = false;
-        else if (n < q->each && p->last == DLP_LAST_DROP)
-            return *rows = 0, true; /* whatever the others have */
-        if (n > most) most = n;
-    }
-    if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
-    if (fails) return true;
-    if (most == 0 && !q->all_items) *rows = 0;
-    if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
-    return true;
-}
-
-/* The epoch has no batch. The first input that was left out is told, since it may be the cause. */
-static int dlpi_found_none(dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const char *what = p->last == DLP_LAST_DROP ? "full batch of items" : "item";
-    if (q->left_out == 0)
-        return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch", what);
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                           "the inputs have no %s in this epoch; %" PRIu64
-                           " could not be loaded, the first of them: %.160s",
-                           what, q->left_out, q->cause.message);
-}
-
-static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
-    dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
-    int rc;
-    dlpi_found_now(p);
-    if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
-    *rows = p->global_batch;
-    if (q->plan.steps)
-        *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
-    else
-        dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
-    return dlpi_found_none(p);
-}
-
-/* Is all known of the present batch, and whether another follows? */
-static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
-    const dlpi_found *q = dlpi_found_of(p);
-    uint64_t n;
-    bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    return dlpi_inputs_there(p, there);
-}
-
-/* The batch in slot s has something of cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
-    u->used = dlpi_input_use(p, c, s);
-}
-
-/* The batch in slot s lacks row r, and maybe more, of a stream that is broken: the batch fails. The
-   row may be another rank's, so ranks that share a stream fail at the same batch. */
-static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found_stream *x, uint32_t s, uint32_t r) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, x->known)->error;
-    e.position = slot->position + r;
-    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-}
-
-/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
-static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
-                                uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    const uint32_t c = x->head;
-    dlpi_found_cell *u = &q->use[c];
-    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
-    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    dlpi_found_row *row = dlpi_found_rows_of(p, s);
-    uint64_t *index = dlpi_slot_index(p, s);
-    const bool shuffled = dlpi_found_shuffled(q);
-    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == items[u->input]) {
-            u->input++;
-            u->from = 0;
-        }
-        row[r].cell = c;
-        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = of[u->input];
-    }
-    dlpi_found_use(p, s, c);
-    u->taken += n;
-    x->rows -= n;
-    dlpi_found_gone(q, x);
-    return n;
-}
-
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[from->cell];
-    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
-    dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
-    dlpi_found_use(p, s, from->cell);
-}
-
-/* n rows more of the window that is open are given. */
-static void dlpi_found_mixed_gone(dlp_pipe *p, dlpi_found_stream *x, uint64_t n) {
-    x->at.place += n;
-    x->at.check = x->check;
-    x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
-}
-
-/* The same out of the window of stream i. */
-static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
-    uint64_t *index = dlpi_slot_index(p, s);
-    dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
-    if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
-    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    dlpi_found_mixed_gone(p, x, n);
-    return n;
-}
-
-/* The next row of stream i is another rank's, which reads the stream, too. */
-static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    if (q->rule) {
-        q->rule->pass(p, i);
-        x->rows--;
-    } else if (q->plan.window) {
-        dlpi_found_open(p, i);
-        dlpi_found_mixed_gone(p, x, 1);
-    } else {
-        dlpi_found_advance(p, x->head, 1);
-        x->rows--;
-        dlpi_found_gone(q, x);
-    }
-}
-
-static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
-    dlpi_slot_at(p, s)->dirty = 1;
-    for (; r < end; r++) {
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_index(p, s)[r] = UINT64_MAX;
-        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
-        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
-    }
-}
-/* ---- a batch's rows, and what a worker sees of one ---- */
-
-/* What is noted of a batch: it has items of this rank; more follow. */
-enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
-
-/* Rows of stream i in the batch of slot s, from row r to end. */
-static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
-                                       uint32_t end) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
-    while (r < end && dlpi_found_rows_left(q, x) > 0)
-        r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                            : dlpi_found_give(p, x, s, r, end - r);
-    return r;
-}
-
-/* The rows of the batch in slot s, and the state after it. Of a stream at the border of two ranks
-   each gives its own rows and passes the other's, so both have the same cursor behind the batch. */
-static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
-    dlpi_found *q = dlpi_found_of(p);
-    const uint32_t count = dlpi_slot_at(p, s)->count;
-    const uint64_t own = p->rank * (p->global_batch / p->world);
-    dlpi_source_state *state = dlpi_slot_source(p, s);
-    memset(state, 0, sizeof *state);
-    state->bytes = dlpi_cursors_bytes(&q->cursors);
-    dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
-        uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
-        uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
-        end = r + n - after < count ? r + n - after : count;
-        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_HAS_ITEMS;
-        for (; before > 0 && dlpi_found_rows_left(q, x) > 0; before--) dlpi_found_pass_row(p, i);
-        r = dlpi_found_fill_stream(p, i, s, r, end);
-        for (; after > 0 && dlpi_found_rows_left(q, x) > 0; after--) dlpi_found_pass_row(p, i);
-        if (before + (end - r) + after > 0 && dlpi_found_broken(q, x))
-            dlpi_found_fail_batch(p, x, s, r);
-        if (r < end) dlpi_found_holes(p, s, r, end);
-        r = end;
-        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
-        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
-    }
-}
-
-/* ---- a row of it is fetched ---- */
-
-static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                                void *extra) {
-    const dlp_pipe *p = w->p;
-    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, from->cell);
-    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
-    dlp_part *part = extra;
-    *part = dlpi_input_shown(p, from->cell);
-    part->item = from->number;
-    if (k > 0) part->item = dlpi_input_replacement(p, cell, it->epoch, it->position, k);
-    it->part = part;
-}
-
-/* The input that a row comes from: a replacement is out of the same. */
-static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    DLPI_UNUSED(epoch);
-    DLPI_UNUSED(position);
-    DLPI_UNUSED(k);
-    return dlpi_slot_index(w->p, s)[row];
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
-   All workers_max of a stage are there from the start: threads and processes cost memory, which is
-   planned, but no time while they rest (one wake-up a second each). Starting and ending them
-   live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
-   not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
-   for another try included, and parks. One writer: the consumer.
-
-   The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
-   at the time since the last look:
-     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
-              twice in a row, or once if it waited a quarter of the time: one more, or half as many
-              again if it waited half the time. Of several stages the busiest. Not beyond the items
-              in flight, nor, by what its workers burn of the cores, or would if others did not
-              have them, beyond those
-     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
-              for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
-              if they hardly worked at all
-   What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
-   one never follows from the other; should a worker be missed soon after it was retired, patience
-   is doubled. What a look saw is from before the change; so each change begins the counts again. */
-
-#define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
-#define DLPI_TUNE_PATIENCE 3u
-
-/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
-static void dlpi_tune_take(dlpi_stage *s) {
-    s->tuned = s->w.workers_max > 0;
-    s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
-}
-
-/* Workers that come and go; where they begin has bounds of its own. */
-static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
-    dlp_workers_desc *w = &st->w;
-    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
-    if (!st->tuned) return p->err.code;
-    if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                "workers_min..workers_max (and at least 1)");
-    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
-}
-
-static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
-                           uint64_t now) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t n = DLPI_LOAD_RLX(&ctl->tunes);
-    dlp_tune_note *k = &ctl->tune[n % DLP_TUNE_NOTES];
-    DLPI_STORE_RLX(&k->at_ns, now - ctl->started_ns); /* for people, as what follows */
-    DLPI_STORE_RLX(&k->stage, st->id);
-    DLPI_STORE_RLX(&k->from, from);
-    DLPI_STORE_RLX(&k->to, to);
-    DLPI_STORE_RLX(&k->reason, reason);
-    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
-}
-
-static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
-    dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
-    dlpi_tuned *t = &p->tune.at[st->work];
-    int from = dlpi_active(p, st);
-    t->hot = t->cold = 0;
-    if (n == from) return;
-    t->cores_said = 0;
-    t->changed = p->tune.looks;
-    dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
-    dlpi_tune_note(p, st, from, n, reason, now);
-    if (n > from) {
-        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
-    } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
-    }
-}
-
-/* How busy the stage was since the last look; a call under way counts up to now. */
-static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tuned *t, uint64_t now,
-                              uint64_t ns) {
-    uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker_block *b = p->workers[st->first_worker + k].block;
-        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
-        done += DLPI_LOAD_RLX(&b->busy_ns);
-        cpu += DLPI_LOAD_RLX(&b->cpu_ns);
-        wait += DLPI_LOAD_RLX(&b->core_wait_ns);
-        if (DLPI_LOAD_RLX(&b->state) == DLP_WORKER_BUSY && now > since) busy += now - since;
-    }
-    busy += done;
-    t->active = dlpi_active(p, st);
-    t->share = busy > t->busy_ns ? (double)(busy - t->busy_ns) / ((double)ns * t->active) : 0;
-    if (done > t->done_ns && cpu > t->cpu_ns) {
-        double share;
-        ran = cpu - t->cpu_ns;
-        ran += dlpi_core_wait(done - t->done_ns, ran, wait - t->core_wait_ns);
-        share = (double)ran / (double)(done - t->done_ns);
-        t->cpu_share = (t->cpu_share + (share < 1 ? share : 1)) / 2;
-        t->done_ns = done;
-        t->cpu_ns = cpu;
-        t->core_wait_ns = wait;
-    }
-    t->busy_ns = busy;
-}
-
-/* Workers beyond the items (or batches) in flight have nothing to do. */
-static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t n = dlpi_is_item_stage(p, st) ? (uint64_t)p->prefetch * p->batch_rows : p->prefetch;
-    return n < (uint64_t)st->n_workers ? (int)n : st->n_workers;
-}
-
-/* Would one more worker of stage i compute on a core that another one has? */
-static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
-    double used = p->tune.at[i].cpu_share;
-    for (int k = 0; k < p->n_work; k++)
-        if (p->work[k]->w.num_workers > 0)
-            used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
-    return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
-}
-
-static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
-    dlpi_stage *st;
-    dlpi_tuned *t;
-    int best = -1, n;
-    for (int i = 0; i < p->n_work; i++) {
-        t = &p->tune.at[i];
-        t->hot = waited >= 0.05 && t->share >= 0.85 ? t->hot + 1 : 0;
-        if (!p->work[i]->tuned || t->set || t->hot < (waited >= 0.25 ? 1u : 2u)) continue;
-        if (t->active >= dlpi_tune_most(p, p->work[i])) continue;
-        if (best < 0 || t->share > p->tune.at[best].share) best = i;
-    }
-    if (best < 0) return false;
-    st = p->work[best];
-    t = &p->tune.at[best];
-    if (dlpi_tune_no_core(p, best)) {
-        if (!t->cores_said) dlpi_tune_note(p, st, t->active, t->active, DLP_TUNE_CORES, now);
-        t->cores_said = 1;
-        return false;
-    }
-    /* missed soon after it was retired? */
-    if (t->patience > 0 && p->tune.looks - t->changed < 20 && t->patience < 256) t->patience *= 2;
-    n = t->active + (waited >= 0.5 && t->active > 2 ? t->active / 2 : 1);
-    dlpi_tune_set(p, st, n < dlpi_tune_most(p, st) ? n : dlpi_tune_most(p, st), DLP_TUNE_BUSY, now);
-    return true;
-}
-
-static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
-    for (int i = 0; i < p->n_work; i++) {
-        dlpi_stage *st = p->work[i];
-        dlpi_tuned *t = &p->tune.at[i];
-        int n = t->active - (t->share < 0.3 && t->active >= 8 ? t->active / 4 : 1);
-        bool idle = waited < 0.02 && n >= st->w.workers_min && t->share * t->active < 0.75 * n;
-        t->cold = st->tuned && !t->set && idle ? t->cold + 1 : 0;
-        if (t->cold == 0) continue;
-        if (t->patience == 0 || p->tune.looks - t->changed > 300) t->patience = DLPI_TUNE_PATIENCE;
-        if (t->cold < t->patience) continue;
-        dlpi_tune_set(p, st, n, DLP_TUNE_IDLE, now);
-        return true;
-    }
-    return false;
-}
-
-static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
-    dlpi_tuner *t = &p->tune;
-    uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
-    double share;
-    if (t->wait_from != 0 && now > t->wait_from) waited += now - t->wait_from;
-    share = waited > before && ns > 0 ? (double)(waited - before) / (double)ns : 0;
-    t->due_ns = now + t->every_ns;
-    t->waited_ns = waited;
-    t->last_ns = now;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.num_workers > 0)
-            dlpi_tune_measure(p, p->work[i], &t->at[i], now, ns ? ns : 1);
-    if (t->looks++ == 0) return; /* what comes before is the start */
-    if (!dlpi_tune_more(p, share, now)) dlpi_tune_fewer(p, share, now);
-}
-
-static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
-    if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
-}
-
-/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
-static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
-    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
-    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
-    p->tune.at[st->work].set = n > 0;
-    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
-    return DLP_OK;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
-   What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
-   may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
-
-/* Schedule what may be, if the consumer does that. Returns how many batches. */
-static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
-}
-
-/* One more batch is delivered. */
-static void dlpi_scheduler_delivered(dlp_pipe *p) {
-    uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
-    if (!dlpi_consumer_schedules(p)) {
-        dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
-        dlpi_wake_scheduler(p->ctl);
-    } else {
-        dlpi_credit_publish_quiet(delivered, n); /* V1 -> V1 */
-    }
-}
-
-/* A slot is free again. */
-static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
-    if (!dlpi_consumer_schedules(p)) {
-        dlpi_credit_done(used, 0u); /* C1 -> C1 */
-        dlpi_wake_scheduler(p->ctl);
-    } else {
-        dlpi_credit_done_quiet(used); /* C1 -> C1 */
-    }
-}
-
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is scheduled. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing && p->sharing->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing && p->sharing->over(p);
-}
-
-/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
-   than the batch. Returns whether something has moved. */
-static bool dlpi_scheduler_wait(dlpi_worker *w) {
-    w->awake.rounds = 0;
-    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
-        if (dlpi_scheduler_step(w->p)) return true;
-    return false;
-}
-
-static void *dlpi_thread_scheduler(void *arg) {
-    dlpi_worker *w = arg;
-    dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    bool moved = true;
-    dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
-            moved = true;
-            continue;
-        }
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        moved = dlpi_scheduler_step(p);
-        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
-                            (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
-    }
-    dlpi_thread_over(w);
-    return NULL;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
-
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
-/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
-static inline bool dlpi_pace_skips(dlp_pipe *p) {
-    if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
-    p->pace.calls_untimed++;
-    return true;
-}
-
-/* The same of a call that has to wait: where the consumer does all the work, it works. */
-static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
-
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the last one that was. */
-static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->consumer;
-    uint64_t from = p->pace.last_return_ns, each, waited;
-    uint32_t calls = p->pace.calls_untimed + 1;
-    p->pace.calls_untimed = 0;
-    p->pace.last_return_ns = now;
-    if (from == 0 || now <= from) return;
-    each = (now - from) / calls;
-    waited = p->pace.inline_ns * (calls - 1);
-    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
-    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    if (!p->all_inline) dlpi_awake_call(p);
-}
-
-/* A call that need not wait. */
-static void dlpi_pace_call(dlp_pipe *p) {
-    if (dlpi_pace_skips(p)) return;
-    dlpi_consumer_step(p, dlpi_now_ns());
-    dlpi_tune(p, p->pace.last_return_ns);
-}
-
-/* The wait since from was for an epoch that had to begin. Returns when that was done. */
-static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
-    dlpi_worker *w = p->consumer;
-    uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
-    p->pace.began_ns = 0;
-    if (set < from) return from; /* told as a step */
-    dlpi_bump(&p->ctl->wait_ns, began - from);
-    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
-    if (began > set)
-        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
-                       0);
-    return began;
-}
-
-/* The first batch is there of an epoch that had to begin. */
-static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
-    dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
-    p->pace.border_ns = 0;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->pace.source_waited;
-    p->pace.last_return_ns = to;
-    p->pace.source_waited = false;
-    if (p->all_inline) p->pace.inline_ns = to - from;
-    if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
-    if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-deliver    NEXT AND RELEASE */
-
-static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
-
-static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
-    /* Y1 <- Y1 */
-    return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
-}
-
-/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
-static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
-    uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
-    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
-    uint64_t generation;
-    if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
-    *b = p->base;
-    *s = dlpi_slot_of(p, *b);
-    if (dlpi_ready(p, *b, *s)) return DLP_OK;
-    if (!p->d.unordered) return DLP_EMPTY;
-    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
-    while (++*b != tail) {
-        if (p->taken[*b & (p->ring - 1)]) continue;
-        *s = dlpi_slot_of(p, *b);
-        if (dlpi_slot_generation(dlpi_slot_at(p, *s)) != generation) return DLP_EMPTY;
-        if (dlpi_ready(p, *b, *s)) return DLP_OK;
-    }
-    return DLP_EMPTY;
-}
-
-/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
-static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
-    dlpi_ctl *ctl = p->ctl;
-    if (flags & DLP_BATCH_LAST) p->last_sequence = b;
-    DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
-    for (; p->taken[p->base & (p->ring - 1)]; p->base++)
-        DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
-    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    dlpi_scheduler_delivered(p);
-    if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
-        p->last_sequence = UINT64_MAX;
-        return flags | DLP_BATCH_LAST;
-    }
-    return flags & ~(uint32_t)DLP_BATCH_LAST;
-}
-
-/* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    if (p->sink) p->sink->freed(p, s);
-    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
-}
-
-/* Batch, or view, v is the consumer's: the books. */
-DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
-    const dlp_batch *batch = &p->out[v];
-    dlpi_ctl *ctl = p->ctl;
-    p->held[v] = 1;
-    p->n_held++;
-    p->epoch_now = batch->epoch;
-    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
-    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
-    dlpi_bump(&ctl->items, batch->count);
-    dlpi_bump(&ctl->bytes, bytes);
-}
-
-/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
-static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
-    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
-}
-
-static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
-    dlp_batch *batch = &p->out[s];
-    uint64_t bytes = 0;
-    if (dlpi_slot_in_line(p)) /* to read only: its worker may not be done with it */
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 2) % p->n_slots))->header);
-    dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
-    batch->flags = dlpi_taken(p, b, batch->flags);
-    for (uint32_t f = 0; f < p->batches.n; f++) {
-        dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (p->sink) p->sink->data(p, s, f, 0, t);
-        bytes += t->bytes;
-    }
-    dlpi_state_note(p, b, s, batch->flags);
-    dlpi_delivered(p, s, bytes);
-    dlpi_schedule_inline(p, dlpi_burst(p));
-    *out = batch;
-}
-
-/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
-static int dlpi_next_error(dlp_pipe *p, bool over) {
-    return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
-}
-
-static void dlpi_inline_rest(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started || w->last_ns == 0) continue;
-        dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
-    }
-}
-
-/* What worker w works on now: index as read before. */
-static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
-    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
-    e->worker = w->id;
-    if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
-    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
-                    DLPI_LOAD_RLX(&w->block->current_position));
-}
-
-/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
-static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
-    for (int i = 0; i < p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        uint64_t limit = w->limit_ns;
-        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
-                 index = DLPI_LOAD_RLX(&w->block->current);
-        dlp_error e;
-        /* an inline callback has returned: we are here; of processes the supervisor takes care */
-        if (limit == 0) continue;
-        if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
-        if (index == UINT64_MAX || now < since + limit) continue;
-        dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
-                       "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
-                       (now - since) / 1000000u, w->st->w.deadline_ms);
-        dlpi_describe_current(w, index, &e);
-        return dlpi_pipe_fail(p, &e);
-    }
-    return DLP_OK;
-}
-
-/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) {
-    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
-}
-
-/* Sleep until the wanted batch may be there, at most ns. */
-static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) {
-            uint64_t due = dlpi_worker_due(&p->workers[i]);
-            if (due < ns) ns = due;
-        }
-    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
-        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
-}
-
-/* Are the processes still there? A thread that comes back without having waited need not look each
-   time. */
-static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
-    if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
-    p->looked_ns = now;
-    return p->beside->look(p);
-}
-
-/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
-   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
-    dlpi_awake_wait *k = &p->awake.wait;
-    bool longer = dlpi_keep_awake(p) != 0, yields;
-    if (p->all_inline) return false;
-    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
-    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
-}
-
-/* One sleep, and what is looked after before it. DLP_OK: look again. */
-static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
-    uint64_t now, ns = DLPI_SLEEP_NS;
-    int rc;
-    dlpi_wake_put_off(p);
-    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
-    now = dlpi_now_ns();
-    dlpi_tune(p, now);
-    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
-    if (now >= until) return DLP_TIMEOUT;
-    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
-    if (until - now < ns) ns = until - now;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    dlpi_consumer_sleep(p, ns);
-    return DLP_OK;
-}
-
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
-   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
-   change what they call; those run before any sleep, for nobody else does their work. */
-static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc;
-    p->awake.wait.rounds = 0;
-    while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
-        if (dlpi_stopped(p)) return DLP_STOPPED;
-        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_schedule_inline(p, 1);
-        if (dlpi_epoch_due(p)) {
-            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
-            continue;
-        }
-        if (dlpi_inline_steps(p)) {
-            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
-                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
-                return DLP_TIMEOUT;
-            continue;
-        }
-        if (dlpi_next_spin(p, until)) continue;
-        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
-    }
-    return rc;
-}
-
-/* Take a batch, waiting with the books kept. */
-static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
-    int rc;
-    uint64_t from, until = UINT64_MAX;
-    dlpi_schedule_inline(p, dlpi_burst(p));
-    rc = dlpi_take(p, b, s);
-    if (rc == DLP_OK) {
-        dlpi_pace_call(p);
-        return rc;
-    }
-    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
-        p->pace.clock_off = 1;
-        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
-        p->pace.clock_off = 0;
-        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
-    }
-    from = dlpi_now_ns();
-    dlpi_consumer_step(p, from);
-    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
-    p->tune.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
-    p->tune.wait_from = 0;
-    if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_inline_rest(p);
-    dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
-    dlpi_tune(p, p->pace.last_return_ns);
-    return rc;
-}
-
-/* The consumer leaves this epoch for the one after it. */
-static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
-    p->epoch_open = 0;
-    p->last_sequence = UINT64_MAX;
-    dlpi_window_clear(p, 0);
-    p->after.epoch = epoch + 1;
-    p->after.batch = p->after.position = 0;
-    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
-}
-
-static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
-    p->seek_no = (p->seek_no + 1) & 0xffffu;
-    p->seeks++;
-    p->epoch_end_due = 0;
-    dlpi_state_books(p, s);
-    pthread_mutex_lock(&dlpi_place_lock);
-    p->place = dlpi_state_place(p, s);
-    p->place_seek_no = p->seek_no;
-    pthread_mutex_unlock(&dlpi_place_lock);
-    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
-    dlpi_schedule_inline(p, 1);
-}
-
-/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
-static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t epoch = slot->epoch;
-    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
-    dlp_error e;
-    dlpi_taken(p, b, 0);
-    dlpi_slot_release(p, s);
-    p->epoch_now = epoch;
-    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "the stream has no item in an epoch, and epochs go on for ever");
-        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
-        e.epoch = epoch;
-        return dlpi_pipe_fail(p, &e);
-    }
-    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
-}
-
-/* The slot of the next batch that is wanted and has not failed. */
-static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
-    for (;;) {
-        dlpi_bslot *slot;
-        int rc = dlpi_next_take(p, timeout_ms, b, s);
-        if (rc != DLP_OK) return rc;
-        if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
-        slot = dlpi_slot_at(p, *s);
-        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
-            dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_release(p, *s);
-            continue;
-        }
-        if (dlpi_slot_failed(p, *s)) {
-            dlp_error e;
-            dlpi_slot_error(p, *s, &e);
-            return dlpi_pipe_fail(p, &e);
-        }
-        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
-        if (dlpi_slot_ended(p, *s)) {
-            dlpi_epoch_leave(p, slot->epoch);
-            if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
-                continue;
-            }
-        }
-        p->seeks = 0;         /* none from before a seek is left */
-        dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
-            DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
-        return DLP_OK;
-    }
-}
-
-/* The same where a lender hands out what the consumer gets. */
-__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
-                                                      int timeout_ms) {
-    dlpi_handed handed;
-    int rc = p->lender->next(p, &handed, timeout_ms);
-    if (rc != DLP_OK) return rc;
-    *out = &p->out[handed.v];
-    dlpi_bump(&p->ctl->views, 1);
-    dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_handed(p, *out, handed.after);
-    return DLP_OK;
-}
-
-static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    uint64_t b = 0;
-    uint32_t s = 0;
-    int rc;
-    if (p->lender_stage) return dlpi_next_lender(p, out, timeout_ms);
-    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
-    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    return rc;
-}
-
-/* ---- whole batches: what a lender's table says where no stage lends ----
-   Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
-   takes them back (next, drop); all else asks p->lender, and not whose table it is. */
-
-static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
-    DLPI_UNUSED(p);
-    return v;
-}
-
-static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
-
-static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->out[v].flags, to);
-}
-
-static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    DLPI_UNUSED(epoch);
-    return k * p->global_batch;
-}
-
-static const dlpi_lender_ops dlpi_whole = {
-    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
-    .slot = dlpi_whole_slot,
-    .batches = dlpi_whole_batches,
-    .state = dlpi_whole_state,
-    .position = dlpi_whole_position,
-};
-
-/* What a new pipe has until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
-
-/* ---- ends that several ranks agree on ----
-   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
-   each other, by the caller's all-reduce, at steps that are the same on each: before the first
-   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
-   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
-   other, one here, one in the all-reduce of its training step.
-
-   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
-   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
-   follows: of these the least over all ranks has the least number of batches and, where that is a
-   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch.
-
-   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
-   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
-   batch at which the last one is out. */
-
-enum { DLPI_AGREE_FAILED = -1 };
-
-/* Do items of this rank follow the batch in slot s? */
-static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
-    const dlpi_source_state *state = dlpi_slot_source(p, s);
-    if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
-    return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
-}
-
-/* What this rank says: of batch b, the next one, and those after it. */
-static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
-    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
-    int64_t n = 0;
-    bool more = true;
-    for (; b != tail; b++, n++) {
-        uint32_t s = dlpi_slot_of(p, b);
-        const dlpi_bslot *slot = dlpi_slot_at(p, s);
-        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
-        if (dlpi_slot_failed(p, s)) break;
-        more = dlpi_agree_more(p, s);
-    }
-    return 2 * n + more;
-}
-
-/* The all-reduce did not go as it should, or another rank has failed. */
-static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
-    dlp_error e;
-    if (mine == 0 && all == 0)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
-    else if (all == DLPI_AGREE_FAILED)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "another rank's pipe has failed, and none can go on without its batches: "
-                       "its own error says why");
-    else
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the %s that a rank gave",
-                       all, mine, what);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after.epoch;
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
-   of the rank which is out last. Any number above n says that more follow. */
-static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    int64_t mine = 0, all;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t s = dlpi_slot_of(p, b + (uint64_t)i);
-        const dlpi_source_state *state = dlpi_slot_source(p, s);
-        if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
-        if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
-    }
-    all = q->d.agree(q->d.agree_user, mine, 1);
-    if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
-    q->agreed.last = all <= n;
-    if (all <= n) q->agreed.left = (uint64_t)all;
-    return DLP_OK;
-}
-
-/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
-static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
-    dlpi_found *q = dlpi_found_of(p);
-    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
-    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
-    if (rc != DLP_OK) return rc;
-    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
-    q->agreed.left = (uint64_t)all / 2;
-    q->agreed.last = all % 2 == 0;
-    return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
-}
-
-/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
-   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
-static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
-    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
-    dlpi_bslot *slot;
-    if (!a->asks || rc > 0) return rc;
-    if (a->left == 0 || a->generation != here) {
-        a->left = 0;
-        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
-        a->generation = here;
-    }
-    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
-    slot = dlpi_slot_at(p, s);
-    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
-    slot->flags |= DLP_BATCH_LAST;
-    return rc;
-}
-
-/* What sources of items that nobody has counted have in common beside their batches. */
-
-/* ---- states ---- */
-
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
-}
-
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
-}
-
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c;
-    if (s->position != s->batch * p->global_batch) return "position";
-    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
-    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
-        return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
-    }
-    return NULL;
-}
-
-/* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c = {0};
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
-    if (to->batch == 0) return DLP_OK;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
-        if (s < c.first || s >= c.first + c.n)
-            return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
-                                   s, c.first, c.first + c.n - 1);
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
-    }
-    return DLP_OK;
-}
-
-/* ---- observers ---- */
-
-/* What the end of each epoch leaves of a pass, once this is known of all of this rank's streams:
-   after so many rows of each. */
-static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, uint64_t rows) {
-    return to->counted == to->streams && items > rows ? items - rows : 0;
-}
-
-/* Not known, or not whole, of an older version: nothing is said. */
-static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
-    dlpi_found_spread h;
-    const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
-    uint64_t n = 0;
-    memset(&h, 0, sizeof h);
-    for (uint64_t at = 0; at < sizeof h; at += 8) {
-        uint64_t word;
-        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
-        memcpy((uint8_t *)&h + at, &word, sizeof word);
-    }
-    if (h.streams > words->rec[type].stride / 8) return;
-    to->streams = (uint32_t)h.streams;
-    to->all = (uint32_t)h.all;
-    to->weights = h.weights;
-    to->weights_least = h.weights_least;
-    to->weights_most = h.weights_most;
-    for (uint64_t i = 0; i < h.streams; i++) {
-        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
-        if (n-- == 0) continue;
-        if (to->counted == 0 || n < to->least) to->least = n;
-        if (n > to->most) to->most = n;
-        to->items += n;
-        to->counted++;
-    }
-    to->drops = (int32_t)(h.drops & 3);
-    if (h.each > 0 && h.drops)
-        to->left_out =
-            dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
-    for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
-        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
-            to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
-}
-
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
-    if (!dlpi_inputs_seen(words, s, stage)) return false;
-    out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
-    return true;
-}
-
-/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
-#define DLPI_FOUND_BATCHES \
-    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
-    .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
-    .no_state_at = true, .never_saved = dlpi_found_never_saved
-
-/* ... and those whose rows are items. */
-#define DLPI_FOUND_SOURCE \
-    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-                        .config = dlpi_found_config
-
-/* The stages of both. */
-#define DLPI_OPS_OF_FOUND \
-    DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
-                        .live = dlpi_found_live, .seen = dlpi_found_seen
 
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
@@ -19483,149 +20647,6 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .private_words = "part tables",
     .source = &dlpi_found_source,
 };
-
-/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
-
-typedef struct dlpi_expand {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
-    dlp_expand_desc d;
-    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
-    dlp_dataset input; /* as that stage had it */
-    dlp_field input_fields[DLP_MAX_FIELDS];
-    char input_names[DLP_MAX_FIELDS][32];
-    dlpi_fields in, out;
-    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
-    uint64_t input_at;                       /* of a cell: what expand reads */
-    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
-} dlpi_expand;
-
-/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
-static uint64_t dlpi_expand_align(uint64_t bytes) {
-    uint64_t align = 1;
-    if (bytes > 8) return bytes < 64 ? 16 : 64;
-    while (align < bytes) align *= 2;
-    return align;
-}
-
-/* Place fields, after the lengths where one is ragged; returns the bytes of all. */
-static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
-        if (align > most) most = align;
-        at[f] = dlpi_round_up(end, align);
-        end = dlpi_sum(at[f], fs->at[f].row_bytes);
-    }
-    return dlpi_round_up(end, most);
-}
-
-/* The fetch stage after this one only copies. What its callback would be tried again by stands in
-   the desc of this stage. */
-static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
-        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
-    };
-    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
-    const char *name = p->source_stage->name;
-    if (b == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
-                       "%s is %" PRId64
-                       ", must be 0 after stage \"%s\": this stage only copies. Set "
-                       "workers.%s of \"%s\".",
-                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
-}
-
-/* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
-   sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
-    dlpi_stage *fetch = p->fetch;
-    const char *name = p->source_stage->name;
-    int rc = dlpi_expand_copies_check(p, fetch);
-    if (rc != DLP_OK) return rc;
-    for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
-        if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
-                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
-                               "stage \"%s\"",
-                               name);
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
-                           "stage \"%s\"",
-                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
-    x->taken = true;
-    x->input = fetch->dataset;
-    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
-    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
-    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
-    x->input.fields = x->input_fields;
-    fetch->item = copy;
-    fetch->user = user;
-    fetch->dataset.writes_all_bytes = 1;
-    return DLP_OK;
-}
-
-/* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
-                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int32_t order = p->sampler->sampler.order;
-    int rc;
-    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
-                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
-                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
-                           (int)order, p->source_stage->name);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    q->plan.n_inputs = p->fetch->dataset.n_items;
-    q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
-    return dlpi_found_lengths(p);
-}
-
-typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
-    void *data[DLP_MAX_FIELDS];
-    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
-} dlpi_expand_item;
-
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
-    memset(it->length, 0, fs->n * 8u);
-    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
-    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
-    it->n_fields = fs->n;
-    it->data = by->data;
-}
-
-static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
-    if (!fs->any_ragged) return 0; /* nobody reads them */
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
-        if (lengths[f] > most)
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
-                            fs->at[f].name, lengths[f], most);
-    }
-    return 0;
-}
-
-/* The input of a cell, as its callback sees it; without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
-    return (dlp_item){.index = cell->index,
-                      .epoch = cell->epoch,
-                      .position = cell->first + cell->index,
-                      .attempt = dlpi_rec_tries(cell->rec),
-                      .worker = (uint32_t)w->id,
-                      .worker_state = w->state,
-                      .seed = dlpi_found_of(w->p)->plan.seed,
-                      .call = &w->note};
-}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
@@ -19812,11 +20833,15 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- an input is made ---- */
 
-typedef struct dlpi_making { /* what expand calls have in common */
-    dlp_expand x;            /* first: what the callback sees */
+/* What the calls of one expand have in common. The callback may write over x and item, so the
+   library goes by what lies between these. */
+typedef struct dlpi_making {
+    dlp_expand x; /* first: what the callback sees */
     const dlpi_expand *by;
     uint8_t *cell, *input; /* places of its items, and of itself */
+    uint32_t made;         /* items so far */
     bool above;            /* more than max_out were asked for */
+    dlp_item given;        /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
@@ -19826,30 +20851,23 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     dlpi_expand_item fields;
-    int rc = 0;
-    m->x = (dlp_expand){.item = in, .call = &w->note};
+    int rc;
+    m->given = *in;
+    m->made = 0;
     m->above = false;
-    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
+    *in = m->given;
+    dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->x.n_made;
+    *items = m->made;
     return rc;
-}
-
-/* Have the input of a filter written: it is the item. */
-static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    dlpi_expand_item fields;
-    int rc;
-    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    rc = x->input.fetch(x->input.user, in);
-    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -19866,8 +20884,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         m.cell = to + cell->made * x->one_bytes;
         m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
-    } else {
-        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
+    } else { /* a filter: the input is the item */
+        dlpi_expand_item fields;
+        rc = dlpi_expand_fetch(w, x, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -19895,542 +20914,6 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .private_words = "input tables",
     .source = &dlpi_expand_source,
 };
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-pack       DOCUMENTS INTO ROWS
-   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
-   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. */
-
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
-_Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
-               "region layout");
-
-typedef struct dlpi_pack_segment {
-    uint32_t cell, first, tokens;
-} dlpi_pack_segment;
-
-typedef struct dlpi_pack_row { /* in a slot */
-    uint32_t n, tokens;
-    dlpi_pack_segment at[]; /* [S] */
-} dlpi_pack_row;
-
-typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
-    bool begun, ended;
-    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
-    uint64_t first;                  /* with this one of its tokens */
-    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
-} dlpi_pack_stream;
-
-typedef struct dlpi_fit_stream {
-    uint64_t documents;         /* of its list that are known: the next window begins with them */
-    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
-    bool begun;                 /* a window was laid out */
-} dlpi_fit_stream;
-
-typedef struct dlpi_fit_row { /* known */
-    uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor after;        /* the stream, when it is given */
-} dlpi_fit_row;
-
-typedef struct
-    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
-    dlpi_pack_segment at;
-    uint32_t next;                  /* of its length; then of its row */
-    uint32_t head, tail, n, tokens; /* the row's pieces */
-    uint32_t row_next;              /* with as much room */
-} dlpi_fit_item;
-
-typedef struct dlpi_pack {
-    dlpi_expand x; /* first, as in that dlpi_found is */
-    dlp_pack_desc d;
-    uint32_t most; /* S */
-    uint32_t n;    /* fields of a document */
-    uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
-    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
-    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
-    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
-    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
-    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
-    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
-    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
-} dlpi_pack;
-
-static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
-    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
-                                     r * dlpi_pack_of(p)->row_stride);
-}
-
-/* A piece of the document in cell c, after what row r of slot s has. */
-static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
-                          uint32_t tokens) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
-    row->tokens += tokens;
-    dlpi_found_use(p, s, c);
-}
-
-/* Row r of slot s is whole: it is counted. */
-static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
-    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
-}
-
-/* ---- CUT: documents end to end ----
-   Two functions follow the rule: one over the documents that become known, which counts rows, one
-   when a row is given, which writes it. Both go from where a row begins to where the next one does,
-   so a cursor is that place.
-
-   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
-   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
-   of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
-   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
-
-static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
-    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
-}
-
-/* A row is complete: the next one begins with what is repeated of it. */
-static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t skip = x->tokens - k->d.overlap;
-    x->tokens = k->d.overlap;
-    x->repeated = k->d.overlap;
-    if (x->tokens == 0) {
-        x->segments = 0;
-        return;
-    }
-    while (skip >= use[x->cell].n - x->first) {
-        skip -= use[x->cell].n - x->first;
-        x->cell = use[x->cell].next;
-        x->first = 0;
-        x->segments--;
-    }
-    x->first += skip;
-}
-
-/* A document more is known: the rows that it completes. */
-static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    dlpi_pack_stream *x = &k->streams[i];
-    const dlpi_found_stream *f = &q->streams[i];
-    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
-    bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
-    x->begun = true;
-    while (left > 0) {
-        uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
-        if (x->tokens == 0) {
-            x->cell = c;
-            x->first = at;
-        }
-        x->tokens += n;
-        x->segments += !joined;
-        at += n;
-        left -= n;
-        if (x->tokens < k->d.tokens && x->segments < k->most) break;
-        rows++;
-        dlpi_pack_cut_next(k, x);
-        joined = x->tokens > 0;
-    }
-    return rows;
-}
-
-static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
-    if (!out || x->ended) return 0;
-    x->ended = true;
-    return x->tokens > x->repeated;
-}
-
-/* A stream gives its first tokens: the next row begins after them. */
-static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
-    while (skip > 0) {
-        dlpi_found_cell *u = &q->use[x->head];
-        uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
-        u->taken += n;
-        skip -= n;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-        if (u->taken == u->n) dlpi_found_drop(q, x);
-    }
-}
-
-/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = &k->x.found;
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    uint32_t c = x->head;
-    uint64_t skip;
-    row->n = row->tokens = 0;
-    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
-        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
-        c = u->next;
-    }
-    skip = row->tokens;
-    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, skip);
-    dlpi_pack_count(p, row);
-}
-
-static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    uint64_t tokens = 0;
-    uint32_t segments = 0;
-    for (uint32_t c = x->head; c != x->known && tokens < k->d.tokens && segments < k->most;
-         c = q->use[c].next, segments++) {
-        uint64_t n = q->use[c].n - q->use[c].taken, room = k->d.tokens - tokens;
-        tokens += n < room ? n : room;
-    }
-    if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, tokens);
-}
-
-static const dlpi_found_rule dlpi_pack_cut = {
-    .begin = dlpi_pack_cut_begin,
-    .learned = dlpi_pack_cut_learned,
-    .more = dlpi_pack_cut_more,
-    .give = dlpi_pack_cut_give,
-    .pass = dlpi_pack_cut_pass,
-};
-
-/* ---- FIT: best fit in windows of N documents ----
-   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
-   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
-   window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
-   is the window's last document, used.
-
-   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
-
-   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
-   by the room that they have, in the same way; of a list the first row comes first. */
-
-/* Lists by a number, of 0..T + 1. */
-typedef struct dlpi_fit_lists {
-    uint32_t n;
-    uint32_t *head; /* [n], where the bit is set */
-    uint64_t *bits;
-} dlpi_fit_lists;
-
-static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
-    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
-}
-
-/* The i-th of the two. */
-static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
-    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
-    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
-                            k->fit_words + i * words};
-}
-
-static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
-    return l->bits[at / 64] >> at % 64 & 1u;
-}
-
-/* The first list from `at` on that has any; n: none. */
-static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
-    uint32_t i = at / 64;
-    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
-    while (word == 0) {
-        if (++i * 64 >= l->n) return l->n;
-        word = l->bits[i];
-    }
-    return i * 64 + (uint32_t)__builtin_ctzll(word);
-}
-
-static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
-    l->head[at] = head;
-    l->bits[at / 64] |= UINT64_C(1) << at % 64;
-    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
-}
-
-/* ---- a window is laid out ---- */
-
-/* A piece is in the list of T - its length: they are taken from 0 on. */
-static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
-    return k->d.tokens - piece->at.tokens;
-}
-
-/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
-   the list, but keep their cells: of a cell, n is now pieces. */
-static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
-    dlpi_found_stream *x = &k->x.found.streams[i];
-    uint32_t pieces = 0;
-    for (*hash = 0; n > 0; n--) {
-        uint32_t c = x->head;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        uint64_t at = 0, tokens = u->n;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
-        for (u->n = 0; at < tokens; u->n++) {
-            uint64_t left = tokens - at;
-            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
-            at += piece;
-        }
-        x->head = u->next;
-        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    }
-    return pieces;
-}
-
-/* Row `row` has so much room: into its list, which is in the rows' order. */
-static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
-                          uint32_t row) {
-    uint32_t before = DLPI_FOUND_NONE;
-    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
-    while (at < row) {
-        before = at;
-        at = items[at].row_next;
-    }
-    items[row].row_next = at;
-    if (before == DLPI_FOUND_NONE)
-        dlpi_fit_set(rooms, room, row);
-    else
-        items[before].row_next = row;
-}
-
-/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
-   rows there are then. */
-static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
-                             uint32_t rows) {
-    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
-    uint32_t room = dlpi_fit_next(rooms, x->at.tokens), row = rows;
-    x->next = DLPI_FOUND_NONE;
-    if (room == rooms->n) {
-        items[row].head = piece;
-        items[row].n = items[row].tokens = 0;
-    } else {
-        row = rooms->head[room];
-        dlpi_fit_set(rooms, room, items[row].row_next);
-        items[items[row].tail].next = piece;
-    }
-    items[row].tail = piece;
-    items[row].n++;
-    items[row].tokens += x->at.tokens;
-    if (items[row].tokens < k->d.tokens && items[row].n < k->most)
-        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
-    return row == rows ? rows + 1 : rows;
-}
-
-/* Lay out so many pieces; returns the rows. */
-static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
-    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
-    uint32_t rows = 0, at;
-    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
-    for (uint32_t i = pieces; i-- > 0;) {
-        at = dlpi_fit_key(k, &k->fit_items[i]);
-        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
-        dlpi_fit_set(&sizes, at, i);
-    }
-    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
-        uint32_t piece = sizes.head[at];
-        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
-        rows = dlpi_fit_put(k, &rooms, piece, rows);
-    }
-    return rows;
-}
-
-/* ---- rows that are known ---- */
-
-static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
-    return k->fit_rows + i * k->fit_most_rows;
-}
-static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
-    return k->fit_pieces + i * k->fit_most_pieces;
-}
-
-/* A row of stream i, the first, is not needed any more. */
-static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
-    for (uint32_t j = 0; j < row->n; j++) {
-        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        if (++u->taken < u->n) continue;
-        k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, c, false);
-    }
-}
-
-/* Rows that are given make room at the end. */
-static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
-    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
-    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
-    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
-    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
-    x->pieces -= gone;
-    x->rows -= x->row;
-    x->row = 0;
-    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
-}
-
-/* Append n rows as they were laid out; each is told where the stream is after it. */
-static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
-                            uint64_t check) {
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_fit_item *items = k->fit_items;
-    for (uint32_t row = 0; row < n; row++) {
-        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
-        to->first = x->pieces;
-        to->n = items[row].n;
-        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
-            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->after = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->after = (dlpi_cursor){last, 1, 0, 0};
-    }
-}
-
-/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
-   unless there is an error to be told. */
-static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
-    const dlpi_cursor *at = &k->x.found.streams[i].at;
-    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (at->place == 0) return rows;
-    if (at->check != check || at->place >= rows) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of document %" PRIu64 " is not what it was when the state was "
-                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
-                        "lengths, are others",
-                        dlpi_input_at(p, c)->index, at->place);
-        return 0;
-    }
-    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
-    return rows - (uint32_t)at->place;
-}
-
-/* The next n documents of stream i are a window: the rows that so become known. */
-static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
-    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
-    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
-    uint32_t rows = dlpi_fit_rows(k, pieces);
-    hash >>= 48;
-    dlpi_fit_compact(k, i);
-    dlpi_fit_append(k, i, rows, ordinal, last, hash);
-    x->documents -= n;
-    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
-    x->begun = true;
-    return rows;
-}
-
-/* ---- the rule ---- */
-
-static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
-    k->fit_streams[i] = (dlpi_fit_stream){0};
-}
-
-/* A document that a cursor stands after is given; of others the window tells. */
-static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
-
-static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    DLPI_UNUSED(c);
-    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
-    return 0;
-}
-
-static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_stream *x = &k->fit_streams[i];
-    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
-    uint64_t rows = 0;
-    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
-           (x->documents >= window || (out && x->documents > 0)))
-        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
-    return rows;
-}
-
-static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    row->n = row->tokens = 0;
-    for (uint32_t j = 0; j < from->n; j++) {
-        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
-        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
-    }
-    k->x.found.streams[i].at = from->after;
-    dlpi_fit_drop(k, i);
-    dlpi_pack_count(p, row);
-}
-
-static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    k->x.found.streams[i].at = dlpi_fit_rows_of(k, i)[k->fit_streams[i].row].after;
-    dlpi_fit_drop(k, i);
-}
-
-static const dlpi_found_rule dlpi_pack_fit = {
-    .begin = dlpi_fit_begin,
-    .taken = dlpi_fit_taken,
-    .learned = dlpi_fit_learned,
-    .more = dlpi_fit_more,
-    .give = dlpi_fit_give,
-    .pass = dlpi_fit_pass,
-};
-
-/* ---- memory ---- */
-
-/* What follows for so many rows that must be known. */
-static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
-    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
-    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
-    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
-    k->x.found.cursors.used_bits = 1;
-    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
-    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
-    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
-}
-
-static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
-    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
-}
-
-static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
-    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
-    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
-    out[1] =
-        (dlpi_block){offsetof(dlpi_pack, fit_rows),
-                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
-    out[2] = (dlpi_block){
-        offsetof(dlpi_pack, fit_words),
-        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
-    return 3;
-}
-
-static void dlpi_fit_live(dlpi_pack *k) {
-    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
-    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
-}
 
 /* ---- the desc ---- */
 
@@ -20633,25 +21116,23 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_expand_item fields;
+    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
-                      !k->x.input.writes_all_bytes);
-    rc = k->x.input.fetch(k->x.input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    rc = dlpi_expand_fetch(w, &k->x, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (in.length[f] != in.length[0])
+        if (lengths[f] != lengths[0])
             rc = dlpi_say(w, DLP_ERR_LENGTH,
                           "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
-    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
-    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+                          k->x.in.at[f].name, lengths[f], k->x.in.at[0].name, lengths[0]);
+    if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
+    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      in.length[0], k->d.tokens);
+                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
-    cell->items = in.length[0];
+    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
+    cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
 }
@@ -20717,6 +21198,10 @@ static const dlpi_stage_ops dlpi_pack_ops = {
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
 
+typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
+    uint64_t epoch, batch, position;
+} dlpi_view_end;
+
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
@@ -20724,8 +21209,10 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_at_fn rows_at;
     bool in_place; /* views are of what rows_at says */
     void *user;
-    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
+    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
     uint32_t view_rows; /* rows of this rank's full batch */
@@ -20744,7 +21231,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
     uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    uint64_t *after;             /* [n_out] global position where the view ends */
+    dlpi_view_end *after;        /* [n_out] */
     uint64_t *index;             /* [n_out][view_rows] */
     uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
                                     [n_out][view_rows] of those in seam buffers */
@@ -20947,7 +21434,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        if (p->sink)
+        if (p->sink_stage)
             p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
@@ -20981,12 +21468,12 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        if (p->sink == NULL)
+        if (p->sink_stage == NULL)
             memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
                    (size_t)(count * unit));
         dlpi_bump(&r->seam_bytes, count * unit);
     }
-    if (p->sink == NULL) return DLP_OK;
+    if (p->sink_stage == NULL) return DLP_OK;
     c->seam.waits = true;
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
@@ -21039,7 +21526,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink_stage ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -21079,8 +21566,10 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
+    end = base + (end < c->at.axis ? end : c->at.axis);
+    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
+    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -21145,11 +21634,10 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlp_batch *b = &p->out[v];
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    to->epoch = last ? b->epoch + 1 : b->epoch;
-    to->batch = last ? 0 : b->in_epoch + 1;
-    to->position = last ? 0 : dlpi_split_of(p)->after[v];
+    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
+    to->epoch = after->epoch;
+    to->batch = after->batch;
+    to->position = after->position;
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
@@ -21231,9 +21719,9 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool counted = dlpi_order_of(order->order)->once;
     bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
-    if (p->keeper != NULL)
+    if (p->keeper_stage != NULL)
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
@@ -21307,12 +21795,51 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
+/* ---- loaders, where more chunks are under way than there are CPU buffers ----
+   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
+   still. The transfer stage wakes a loader when a batch is on the device. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_loads_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
+}
+
+static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
+    dlpi_loads_bound(w);
+    return dlpi_rows_find(w, t);
+}
+
+static bool dlpi_loads_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_loads_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
+    if (p->fetch->ops == &c->loads) return;
+    c->loads = *p->fetch->ops;
+    c->loads.find = dlpi_loads_find;
+    c->loads.step = dlpi_loads_step;
+    p->fetch->ops = &c->loads;
+}
+
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
@@ -21320,13 +21847,14 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->sink) { /* what the sink has leaves its cell */
+    } else if (p->sink_stage) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
-        p->n_cells = p->prefetch;
+        p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
+        if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -21336,7 +21864,7 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
+                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -21396,10 +21924,17 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
 }
 
+static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
+
+static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers", "device seam buffers"},
     .params = "params (rows, shuffle_rows, within_chunks)",
+    .in_cells = true,
+    .outs = dlpi_split_outs,
+    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
@@ -21462,6 +21997,15 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
+/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
+    uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
+    if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
+    c->loadable += c->cpu_loading - room;
+    if (c->loadable > c->per_epoch) c->loadable = c->per_epoch;
+    c->cpu_loading = room;
+}
+
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
@@ -21485,6 +22029,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
+    dlpi_chunks_wait(&x, c);
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
@@ -21615,13 +22160,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
-        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
-        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
-        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
-        if (st->ops->source == NULL) continue;
-        p->source = st->ops->source;
-        p->source_stage = st;
+        dlpi_roles_take(p, st);
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -21874,7 +22413,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
-    p->n_out = p->lender_stage ? p->max_held : p->n_slots;
+    p->n_out = p->lender->outs(p);
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
     p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
@@ -21964,7 +22503,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
-    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
+    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
@@ -21978,13 +22517,12 @@ static void dlpi_layout_slots(dlp_pipe *p) {
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
-    if (p->fetch == NULL || p->source == NULL) return 0;
-    return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
+    uint64_t n = p->fetch ? (uint64_t)p->fetch->n_workers : 0;
+    uint64_t each = p->fetch ? 1 + (uint64_t)p->fetch->in_flight : 0;
+    return dlpi_times(dlpi_times(n, each), p->source->row_bytes);
 }
 
-/* The sink's buffers: how many, bytes of one, all of them. */
-static uint64_t dlpi_sink_buffers(const dlp_pipe *p) { return p->sink ? p->sink->buffers(p) : 0; }
+/* The sink's buffers: bytes of one, all of them. */
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
@@ -21993,13 +22531,13 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
 /* What it puts together out of several slots: how many, and bytes of one. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
-    if (p->sink == NULL || p->lender_stage == NULL) return 0;
+    if (p->sink->buffers(p) == 0) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
-    return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
+    return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
@@ -22150,11 +22688,11 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_seams(p, &each);
-    if (p->sink == NULL) return;
+    uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
+    if (buffers == 0) return;
     if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
-    dlpi_plan_add(plan, p->lender_stage ? p->lender->words.results : p->sink->words,
-                  dlpi_sink_buffers(p), dlpi_sink_each(p));
+    dlpi_plan_add(plan, p->lender->words.results ? p->lender->words.results : p->sink->words,
+                  buffers, dlpi_sink_each(p));
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
@@ -22601,9 +23139,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
-        if (p->lender_stage == NULL)
-            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+    p->lender->live(p);
 }
 
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
@@ -22646,6 +23183,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     }
+    p->schedule.window = p->window;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);
@@ -22748,1436 +23286,13 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender_stage) {
+    if (p->lends) {
         p->lender->drop(p, s);
     } else { /* without a call: it is that of each batch */
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
     dlpi_schedule_inline(p, dlpi_burst(p));
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-stats      COUNTERS AND TRACE, READ */
-
-static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
-    const dlpi_worker_block *b = dlpi_seen_block(s, i);
-    const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
-    /* statistics, here and below */
-    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
-    memset(out, 0, sizeof *out);
-    out->stage = (int32_t)(st - s->stages);
-    out->worker = (int32_t)i - st->first_worker;
-    out->state = DLPI_LOAD_RLX(&b->state);
-    out->tid = DLPI_LOAD_RLX(&b->tid);
-    out->items = DLPI_LOAD_RLX(&b->items);
-    out->bytes = DLPI_LOAD_RLX(&b->bytes);
-    out->busy_ns = DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->current_index = DLPI_LOAD_RLX(&b->current);
-    if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
-    out->process = st->process;
-    out->pid = DLPI_LOAD_RLX(&b->pid);
-    out->restarts = DLPI_LOAD_RLX(&b->restarts);
-    out->died_by = DLPI_LOAD_RLX(&b->died_by);
-}
-
-static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
-    uint64_t n = 0;
-    memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
-        for (uint32_t i = 0; i < DLPI_HIST; i++) {
-            uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
-            hist[i] += c;
-            n += c;
-        }
-    }
-    return n;
-}
-
-static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
-    uint64_t want = (n * percent + 99) / 100, seen = 0;
-    for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
-        if ((seen += hist[i]) >= want) return dlpi_hist_value(i);
-    return 0;
-}
-
-static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
-    uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
-    out->items += DLPI_LOAD_RLX(&b->items);
-    out->bytes += DLPI_LOAD_RLX(&b->bytes);
-    out->retried += DLPI_LOAD_RLX(&b->retried);
-    out->replaced += DLPI_LOAD_RLX(&b->replaced);
-    out->left_out += DLPI_LOAD_RLX(&b->left_out);
-    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
-    if (most > out->max_ns) out->max_ns = most;
-    out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
-    if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
-}
-
-/* out: with the figures of its kind. */
-static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
-    uint64_t hist[DLPI_HIST], n;
-    dlpi_copy_text(out->name, sizeof out->name, st->name);
-    out->kind = st->kind;
-    if (st->work < 0) return;
-    out->workers = st->workers;
-    if (st->workers_min > 0) {
-        out->workers = st->active;
-        out->workers_min = st->workers_min;
-        out->workers_max = st->n_workers;
-    }
-    /* items: of the first stages, and of what stands beside them all */
-    out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
-    out->in_flight = st->in_flight;
-    for (int k = 0; k < st->n_workers; k++)
-        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
-    n = dlpi_hist_sum(s, st, hist);
-    out->p50_ns = dlpi_percentile(hist, n, 50);
-    out->p95_ns = dlpi_percentile(hist, n, 95);
-    out->p99_ns = dlpi_percentile(hist, n, 99);
-}
-
-/* Batches complete and not delivered; what waits before each stage, and in each link. */
-static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
-    uint64_t open = 0; /* batches that have not left the first stage */
-    uint32_t here = 0, ready = 0;
-    uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
-    /* V1 <- V1: any thread may look */
-    for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
-        uint32_t slot;
-        if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
-        slot = dlpi_seen_slot(s, b);
-        here++;
-        open += !dlpi_seen_left(s, b, slot, s->work[0]);
-        if (dlpi_seen_left(s, b, slot, s->final)) ready++;
-        for (uint32_t i = 1; i < s->n_work; i++) {
-            bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
-            if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
-        }
-    }
-    /* unordered: batches that were taken before are counted where base comes by while we look */
-    here = here < s->prefetch ? here : s->prefetch;
-    out->in_flight = here;
-    out->ready = ready < here ? ready : here;
-    dlpi_links_depth(s, open, out);
-}
-
-static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
-    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->tunes); /* A2 <- A2 */
-    uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
-    out->tunes = n;
-    for (uint64_t i = 0; i < kept; i++) {
-        const dlp_tune_note *k = &s->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
-        dlp_tune_note *to = &out->tune[i];
-        to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
-        to->stage = DLPI_LOAD_RLX(&k->stage);
-        to->from = DLPI_LOAD_RLX(&k->from);
-        to->to = DLPI_LOAD_RLX(&k->to);
-        to->reason = DLPI_LOAD_RLX(&k->reason);
-    }
-}
-
-/* The worker whose item, batch, chunk or part is in work the longest. */
-static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
-    uint32_t longest = UINT32_MAX;
-    uint64_t least = s->now_ns;
-    for (uint32_t i = 0; i < s->n_workers; i++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, i);
-        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
-        if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
-        if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
-        longest = i;
-        least = since;
-    }
-    if (longest != UINT32_MAX) dlpi_worker_stats(s, longest, out);
-}
-
-static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
-    const dlpi_ctl *ctl = s->ctl;
-    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
-    uint64_t hist[DLPI_HIST], n = 0;
-    *out = s->figures;
-    out->elapsed_ns = s->now_ns - ctl->started_ns;
-    out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
-    out->items = DLPI_LOAD_RLX(&ctl->items);
-    out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
-    out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
-    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
-    if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
-    out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
-    out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
-    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
-    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
-    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
-    out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
-    out->step_p50_ns = dlpi_percentile(hist, n, 50);
-    out->step_p95_ns = dlpi_percentile(hist, n, 95);
-    out->batch_size = s->batch_rows;
-    out->prefetch_factor = s->prefetch;
-    out->max_held = s->max_held;
-    out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
-    out->slots = s->n_slots;
-    out->cpus = s->cpus;
-    out->n_stages = s->n_stages;
-    out->n_workers = s->n_workers;
-    out->plan_bytes = s->plan_bytes;
-    for (uint32_t i = 0; i < s->n_stages; i++) dlpi_stage_stats(s, &s->stages[i], &out->stages[i]);
-    dlpi_ready_stats(s, out);
-    dlpi_tune_stats(s, out);
-    dlpi_longest_stats(s, &out->longest);
-}
-
-static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
-    uint64_t from, n = dlpi_skip_count(s->ctl, &from);
-    int copied = 0;
-    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n && copied < max; from++)
-        if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
-    if (total) *total = n;
-    return copied;
-}
-
-/* Of lane 0 the consumer, of lane i worker i - 1. */
-static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
-                           char *name) {
-    const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
-    const dlpi_worker_block *block = dlpi_seen_block(s, worker);
-    const uint8_t *ring = s->trace + worker * s->trace_stride;
-    const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
-    uint64_t head = DLPI_LOAD_ACQ(&block->trace_head), from; /* G1 <- G1 */
-    /* the oldest is written over next */
-    uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
-    int copied = 0;
-    if (name && st == NULL)
-        dlpi_copy_text(name, 32, "consumer");
-    else if (name)
-        snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
-    if (n > (uint64_t)max) n = (uint64_t)max;
-    for (from = head - n; from != head; from++) {
-        const uint64_t *at =
-            (const uint64_t *)(const void *)(ring + from % s->trace_events * sizeof *out);
-        uint64_t words[sizeof *out / 8], now;
-        /* G1 <- G1 */
-        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
-        /* G1: written over, or about to be? then not this one */
-        now = DLPI_LOAD_RLX(&block->trace_head);
-        if (now - from >= s->trace_events) continue;
-        memcpy(&out[copied++], words, sizeof *out);
-    }
-    return copied;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-devices    GPUS: CUDA, OPENCL
-   Types and numbers of both are as their headers have had them since CUDA 4 and OpenCL 1.2; only
-   the calls used here are declared, and looked up by name. Callbacks of a device run in one thread
-   at a time (start; then the transfer thread, or next; then close), so its record has no atomics,
-   but for the word that says whether a pipe has it. What dlp_pipe_release_after writes of a buffer
-   is the consumer's until its release frees the buffer (C2), which the transfer then takes.
-
-   A callback can return a number only. What it stands for is added to the device's name, which is
-   in the message that the pipe makes of the number. */
-
-typedef struct dlpi_gpu {
-    char name[160]; /* of dlp_device: "cuda:0", and after a failure what failed */
-    char base[24];
-    uint32_t used; /* U1: a pipe has it open */
-    int dirty;     /* copies were enqueued since open */
-    dlp_device_info info;
-    uint8_t ordered[DLPI_DEVICE_BUFFERS]; /* a copy into the buffer has waited for its readers */
-    uint8_t due[DLPI_DEVICE_BUFFERS];     /* release_after left an event for the next copy */
-} dlpi_gpu;
-
-#if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)
-#include <dlfcn.h>
-
-typedef struct dlpi_symbol {
-    const char *name;
-    size_t at; /* of the pointer in the table of calls */
-} dlpi_symbol;
-
-/* Load a library and fill a table of calls. */
-static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
-                         dlp_error *err) {
-    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL) {
-        const char *why = dlerror();
-        dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library", "no driver: %s", why ? why : library);
-        return DLP_ERR_UNSUPPORTED;
-    }
-    for (size_t i = 0; i < n; i++) {
-        void *symbol = dlsym(lib, symbols[i].name);
-        if (symbol == NULL) {
-            dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library",
-                           "%s has no %s: the driver is too old", library, symbols[i].name);
-            return DLP_ERR_UNSUPPORTED;
-        }
-        memcpy((char *)calls + symbols[i].at, &symbol, sizeof symbol);
-    }
-    return DLP_OK;
-}
-
-/* Take the device for a pipe. */
-static int dlpi_gpu_open(dlpi_gpu *g) {
-    if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
-    memcpy(g->name, g->base, sizeof g->base);
-    memset(g->ordered, 0, sizeof g->ordered);
-    memset(g->due, 0, sizeof g->due);
-    g->dirty = 0;
-    return 0;
-}
-
-static void dlpi_gpu_leave(void *user) {
-    DLPI_STORE_SEQ(&((dlpi_gpu *)user)->used, 0u); /* U1 -> U1 */
-}
-
-static void dlpi_gpu_note(dlpi_gpu *g, const char *what) {
-    size_t n = strlen(g->base);
-    if (strcmp(g->name, g->base) == 0) /* the first failure stays */
-        snprintf(g->name + n, sizeof g->name - n, ": %s", what);
-}
-#endif
-
-#ifdef DLPIPE_OPENCL
-
-typedef struct dlpi_cl_calls {
-    int32_t (*platforms)(uint32_t room, void **out, uint32_t *n);
-    int32_t (*devices)(void *platform, uint64_t type, uint32_t room, void **out, uint32_t *n);
-    int32_t (*device_info)(void *device, uint32_t what, size_t size, void *out, size_t *used);
-    void *(*context_create)(const intptr_t *properties, uint32_t n, void *const *devices,
-                            void (*notify)(const char *, const void *, size_t, void *), void *user,
-                            int32_t *rc);
-    int32_t (*context_info)(void *context, uint32_t what, size_t size, void *out, size_t *used);
-    int32_t (*context_retain)(void *context);
-    int32_t (*context_release)(void *context);
-    void *(*queue_create)(void *context, void *device, uint64_t properties, int32_t *rc);
-    int32_t (*queue_info)(void *queue, uint32_t what, size_t size, void *out, size_t *used);
-    int32_t (*queue_retain)(void *queue);
-    int32_t (*queue_release)(void *queue);
-    void *(*buffer_create)(void *context, uint64_t flags, size_t size, void *host, int32_t *rc);
-    int32_t (*buffer_release)(void *buffer);
-    int32_t (*write)(void *queue, void *buffer, uint32_t blocking, size_t offset, size_t size,
-                     const void *from, uint32_t n_wait, void *const *wait, void **event);
-    int32_t (*copy)(void *queue, void *from, void *to, size_t from_at, size_t to_at, size_t size,
-                    uint32_t n_wait, void *const *wait, void **event);
-    int32_t (*marker)(void *queue, uint32_t n_wait, void *const *wait, void **event);
-    int32_t (*event_info)(void *event, uint32_t what, size_t size, void *out, size_t *used);
-    int32_t (*event_release)(void *event);
-    int32_t (*events_wait)(uint32_t n, void *const *events);
-    int32_t (*flush)(void *queue);
-    int32_t (*finish)(void *queue);
-} dlpi_cl_calls;
-
-#define DLPI_CL(field, name) \
-    { name, offsetof(dlpi_cl_calls, field) }
-static const dlpi_symbol dlpi_cl_symbols[] = {
-    DLPI_CL(platforms, "clGetPlatformIDs"),
-    DLPI_CL(devices, "clGetDeviceIDs"),
-    DLPI_CL(device_info, "clGetDeviceInfo"),
-    DLPI_CL(context_create, "clCreateContext"),
-    DLPI_CL(context_info, "clGetContextInfo"),
-    DLPI_CL(context_retain, "clRetainContext"),
-    DLPI_CL(context_release, "clReleaseContext"),
-    DLPI_CL(queue_create, "clCreateCommandQueue"),
-    DLPI_CL(queue_info, "clGetCommandQueueInfo"),
-    DLPI_CL(queue_retain, "clRetainCommandQueue"),
-    DLPI_CL(queue_release, "clReleaseCommandQueue"),
-    DLPI_CL(buffer_create, "clCreateBuffer"),
-    DLPI_CL(buffer_release, "clReleaseMemObject"),
-    DLPI_CL(write, "clEnqueueWriteBuffer"),
-    DLPI_CL(copy, "clEnqueueCopyBuffer"),
-    DLPI_CL(marker, "clEnqueueMarkerWithWaitList"),
-    DLPI_CL(event_info, "clGetEventInfo"),
-    DLPI_CL(event_release, "clReleaseEvent"),
-    DLPI_CL(events_wait, "clWaitForEvents"),
-    DLPI_CL(flush, "clFlush"),
-    DLPI_CL(finish, "clFinish"),
-};
-#undef DLPI_CL
-
-enum {
-    DLPI_CL_PLATFORM_NOT_FOUND = -1001,
-    DLPI_CL_DEVICE_NOT_FOUND = -1,
-    DLPI_CL_CONTEXT_DEVICES = 0x1081,
-    DLPI_CL_QUEUE_CONTEXT = 0x1090,
-    DLPI_CL_QUEUE_DEVICE = 0x1091,
-    DLPI_CL_DEVICE_NAME = 0x102B,
-    DLPI_CL_EVENT_STATUS = 0x11D3,
-    DLPI_CL_READ_WRITE = 1,
-    DLPI_CL_ROOM = 32 /* platforms, and devices of each, that are looked at */
-};
-#define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
-
-/* Names of error codes -1..-72, as CL/cl.h has them. */
-static const char *dlpi_cl_name(int32_t rc) {
-    static const char *const low[] = {"DEVICE_NOT_FOUND",
-                                      "DEVICE_NOT_AVAILABLE",
-                                      "COMPILER_NOT_AVAILABLE",
-                                      "MEM_OBJECT_ALLOCATION_FAILURE",
-                                      "OUT_OF_RESOURCES",
-                                      "OUT_OF_HOST_MEMORY",
-                                      "PROFILING_INFO_NOT_AVAILABLE",
-                                      "MEM_COPY_OVERLAP",
-                                      "IMAGE_FORMAT_MISMATCH",
-                                      "IMAGE_FORMAT_NOT_SUPPORTED",
-                                      "BUILD_PROGRAM_FAILURE",
-                                      "MAP_FAILURE",
-                                      "MISALIGNED_SUB_BUFFER_OFFSET",
-                                      "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"};
-    static const char *const high[] = {
-        "INVALID_VALUE",         "INVALID_DEVICE_TYPE", "INVALID_PLATFORM",
-        "INVALID_DEVICE",        "INVALID_CONTEXT",     "INVALID_QUEUE_PROPERTIES",
-        "INVALID_COMMAND_QUEUE", "INVALID_HOST_PTR",    "INVALID_MEM_OBJECT"};
-    if (rc < 0 && rc >= -14) return low[-1 - rc];
-    if (rc <= -30 && rc >= -38) return high[-30 - rc];
-    switch (rc) {
-    case -57: return "INVALID_EVENT_WAIT_LIST";
-    case -58: return "INVALID_EVENT";
-    case -59: return "INVALID_OPERATION";
-    case -61: return "INVALID_BUFFER_SIZE";
-    case DLPI_CL_PLATFORM_NOT_FOUND: return "PLATFORM_NOT_FOUND_KHR";
-    default: return "ERROR";
-    }
-}
-
-typedef struct dlpi_cl {
-    dlpi_gpu gpu; /* first */
-    dlpi_cl_calls call;
-    void *context, *queue, *consumer;
-    void *copied[DLPI_DEVICE_BUFFERS];   /* marker after the copies into a buffer */
-    void *readers[DLPI_DEVICE_BUFFERS];  /* marker after the work that reads it, of release_after */
-    void *consumed[DLPI_DEVICE_BUFFERS]; /* the same, of the consumer */
-} dlpi_cl;
-
-static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
-    char words[96];
-    if (rc == 0) return 0;
-    snprintf(words, sizeof words, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
-    dlpi_gpu_note(&c->gpu, words);
-    return rc;
-}
-
-static int dlpi_cl_fail(int32_t rc, const char *what, int code, const char *field, dlp_error *err) {
-    return dlpi_error_set(err, code, field, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
-}
-
-static int dlpi_cl_open(void *user) { return dlpi_gpu_open(&((dlpi_cl *)user)->gpu); }
-
-static void dlpi_cl_forget(dlpi_cl *c, void **event) {
-    if (*event) c->call.event_release(*event);
-    *event = NULL;
-}
-
-/* Nothing enqueued may touch the slots or the buffers when they go. */
-static void dlpi_cl_drain(dlpi_cl *c) {
-    if (!c->gpu.dirty) return;
-    c->gpu.dirty = 0;
-    c->call.finish(c->queue);
-    if (c->consumer) c->call.finish(c->consumer);
-    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
-        if (c->readers[i]) c->call.events_wait(1, &c->readers[i]);
-        dlpi_cl_forget(c, &c->copied[i]);
-        dlpi_cl_forget(c, &c->readers[i]);
-        dlpi_cl_forget(c, &c->consumed[i]);
-    }
-}
-
-static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
-    dlpi_cl *c = user;
-    int32_t rc = 0;
-    void *buffer =
-        c->call.buffer_create(c->context, DLPI_CL_READ_WRITE, bytes ? (size_t)bytes : 1, NULL, &rc);
-    if (rc != 0) return dlpi_cl_said(c, rc, "clCreateBuffer");
-    *dev = buffer;
-    return 0;
-}
-
-static void dlpi_cl_free(void *user, void *dev) {
-    dlpi_cl *c = user;
-    dlpi_cl_drain(c);
-    c->call.buffer_release(dev);
-}
-
-/* Copies of a queue may overtake each other: each waits by itself. Waiting for the consumer's
-   commands ends only if they have been sent to the device, hence the flush. */
-static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
-    int32_t rc;
-    if (c->gpu.ordered[buffer] || c->consumer == NULL) return 0;
-    rc = c->call.marker(c->consumer, 0, NULL, &c->consumed[buffer]);
-    if (rc != 0) return dlpi_cl_said(c, rc, "clEnqueueMarkerWithWaitList");
-    c->gpu.ordered[buffer] = 1;
-    return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
-}
-
-/* What a copy into the buffer is to wait for. */
-static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
-    int rc;
-    *n = 0;
-    c->gpu.dirty = 1;
-    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
-    if (c->readers[buffer]) wait[(*n)++] = c->readers[buffer];
-    if (c->consumed[buffer]) wait[(*n)++] = c->consumed[buffer];
-    return 0;
-}
-
-static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
-                               uint64_t bytes, uint32_t buffer) {
-    dlpi_cl *c = user;
-    void *wait[2];
-    uint32_t n;
-    int rc = dlpi_cl_waits(c, buffer, wait, &n);
-    if (rc != 0) return rc;
-    return dlpi_cl_said(c,
-                        c->call.copy(c->queue, from, to, (size_t)from_at, (size_t)to_at,
-                                     (size_t)bytes, n, n ? wait : NULL, NULL),
-                        "clEnqueueCopyBuffer");
-}
-
-static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
-    dlpi_cl *c = user;
-    void *wait[2];
-    uint32_t n;
-    int rc;
-    if (bytes == 0) return 0;
-    if ((rc = dlpi_cl_waits(c, buffer, wait, &n)) != 0) return rc;
-    return dlpi_cl_said(
-        c, c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL, NULL),
-        "clEnqueueWriteBuffer");
-}
-
-static int dlpi_cl_record(void *user, uint32_t buffer) {
-    dlpi_cl *c = user;
-    int32_t rc = c->call.marker(c->queue, 0, NULL, &c->copied[buffer]);
-    if (rc != 0) return dlpi_cl_said(c, rc, "clEnqueueMarkerWithWaitList");
-    c->gpu.ordered[buffer] = 0;
-    dlpi_cl_forget(c, &c->readers[buffer]); /* the runtime keeps what commands wait for */
-    dlpi_cl_forget(c, &c->consumed[buffer]);
-    return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
-}
-
-static int dlpi_cl_done(void *user, uint32_t buffer) {
-    dlpi_cl *c = user;
-    int32_t status = 0;
-    int32_t rc =
-        c->call.event_info(c->copied[buffer], DLPI_CL_EVENT_STATUS, sizeof status, &status, NULL);
-    if (rc != 0) return dlpi_cl_said(c, rc, "clGetEventInfo");
-    if (status > 0) return 0;
-    dlpi_cl_forget(c, &c->copied[buffer]);
-    return status == 0 ? 1 : dlpi_cl_said(c, status, "the copy ended with");
-}
-
-static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_error *err) {
-    dlpi_cl *c = user;
-    void *event = NULL;
-    int32_t rc;
-    if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
-    rc = c->call.marker(queue, 0, NULL, &event);
-    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: after both */
-        void *both[2] = {event, c->readers[buffer]};
-        rc = c->call.marker(queue, 2, both, &event);
-        c->call.event_release(both[0]);
-    }
-    if (rc != 0)
-        return dlpi_cl_fail(rc, "clEnqueueMarkerWithWaitList", DLP_ERR_DEVICE, "stream", err);
-    if ((rc = c->call.flush(queue)) != 0) {
-        c->call.event_release(event);
-        return dlpi_cl_fail(rc, "clFlush", DLP_ERR_DEVICE, "stream", err);
-    }
-    dlpi_cl_forget(c, &c->readers[buffer]);
-    c->readers[buffer] = event;
-    return DLP_OK;
-}
-
-static void dlpi_cl_end(dlpi_cl *c) {
-    dlpi_cl_drain(c);
-    if (c->consumer) c->call.queue_release(c->consumer);
-    if (c->queue) c->call.queue_release(c->queue);
-    if (c->context) c->call.context_release(c->context);
-    free(c);
-}
-
-/* The n-th device of all platforms. */
-static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
-    void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
-    uint32_t n_platforms = 0, seen = 0;
-    int32_t rc = c->call.platforms(DLPI_CL_ROOM, platforms, &n_platforms);
-    if (rc == DLPI_CL_PLATFORM_NOT_FOUND)
-        n_platforms = 0;
-    else if (rc != 0)
-        return dlpi_cl_fail(rc, "clGetPlatformIDs", DLP_ERR_UNSUPPORTED, "", err);
-    if (n_platforms > DLPI_CL_ROOM) n_platforms = DLPI_CL_ROOM;
-    for (uint32_t i = 0; i < n_platforms; i++) {
-        uint32_t n = 0;
-        rc = c->call.devices(platforms[i], DLPI_CL_ALL_DEVICES, DLPI_CL_ROOM, devices, &n);
-        if (rc == DLPI_CL_DEVICE_NOT_FOUND) continue;
-        if (rc != 0) return dlpi_cl_fail(rc, "clGetDeviceIDs", DLP_ERR_DEVICE, "", err);
-        if (n > DLPI_CL_ROOM) n = DLPI_CL_ROOM;
-        if (nth >= 0 && (uint32_t)nth - seen < n) {
-            c->gpu.info.device_id = devices[(uint32_t)nth - seen];
-            return DLP_OK;
-        }
-        seen += n;
-    }
-    if (seen == 0)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no OpenCL %s",
-                              n_platforms ? "device" : "platform is installed");
-    return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%u", (int)nth,
-                          seen - 1);
-}
-
-/* Context and device of the user's queue, or of the user's context, or of their own. */
-static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
-    void *devices[DLPI_CL_ROOM];
-    void **device = &c->gpu.info.device_id, *context = d->context;
-    size_t used = 0;
-    int32_t rc = 0;
-    if (d->queue) {
-        rc = c->call.queue_info(d->queue, DLPI_CL_QUEUE_DEVICE, sizeof *device, device, NULL);
-        if (rc == 0)
-            rc =
-                c->call.queue_info(d->queue, DLPI_CL_QUEUE_CONTEXT, sizeof context, &context, NULL);
-        if (rc != 0) return dlpi_cl_fail(rc, "clGetCommandQueueInfo", DLP_ERR_DEVICE, "queue", err);
-    } else if (context) {
-        rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
-        if (rc != 0) return dlpi_cl_fail(rc, "clGetContextInfo", DLP_ERR_DEVICE, "context", err);
-        if (d->device < 0 || (size_t)d->device >= used / sizeof *devices)
-            return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: the context has %u devices",
-                                  (int)d->device, (unsigned)(used / sizeof *devices));
-        *device = devices[d->device];
-    } else {
-        if ((rc = dlpi_cl_nth(c, d->device, err)) != DLP_OK) return rc;
-        c->context = c->call.context_create(NULL, 1, device, NULL, NULL, &rc);
-        if (rc == 0) return DLP_OK;
-        c->context = NULL;
-        return dlpi_cl_fail(rc, "clCreateContext", DLP_ERR_DEVICE, "device", err);
-    }
-    if ((rc = c->call.context_retain(context)) != 0)
-        return dlpi_cl_fail(rc, "clRetainContext", DLP_ERR_DEVICE, "context", err);
-    c->context = context;
-    return DLP_OK;
-}
-
-/* Keep a queue of the user's. */
-static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
-    int32_t rc = c->call.queue_retain(queue);
-    if (rc != 0) return dlpi_cl_fail(rc, "clRetainCommandQueue", DLP_ERR_DEVICE, field, err);
-    *to = queue;
-    return DLP_OK;
-}
-
-static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
-    const char *library = d->library ? d->library : "libOpenCL.so.1";
-    size_t n = sizeof dlpi_cl_symbols / sizeof *dlpi_cl_symbols;
-    dlp_device_info *info = &c->gpu.info;
-    int32_t rc = dlpi_gpu_load(&c->call, dlpi_cl_symbols, n, library, err);
-    if (rc != DLP_OK || (rc = dlpi_cl_find(c, d, err)) != DLP_OK) return rc;
-    if (d->queue && (rc = dlpi_cl_keep(c, d->queue, &c->queue, "queue", err)) != DLP_OK) return rc;
-    if (d->queue == NULL) {
-        void *queue = c->call.queue_create(c->context, info->device_id, 0, &rc);
-        if (rc != 0) return dlpi_cl_fail(rc, "clCreateCommandQueue", DLP_ERR_DEVICE, "", err);
-        c->queue = queue;
-    }
-    if (d->consumer && (rc = dlpi_cl_keep(c, d->consumer, &c->consumer, "consumer", err)) != DLP_OK)
-        return rc;
-    rc = c->call.device_info(info->device_id, DLPI_CL_DEVICE_NAME, sizeof info->name - 1,
-                             info->name, NULL);
-    if (rc != 0) info->name[0] = 0; /* for people only, and it may be too long */
-    info->kind = "opencl";
-    info->context = c->context;
-    info->queue = c->queue;
-    dlpi_copy_text(info->unpinned, sizeof info->unpinned, "OpenCL cannot pin memory");
-    dlpi_copy_text(c->gpu.base, sizeof c->gpu.base, "opencl");
-    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
-    dlp_opencl_desc zero;
-    dlpi_cl *c;
-    int rc;
-    memset(&zero, 0, sizeof zero);
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if ((c = calloc(1, sizeof *c)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
-    if ((rc = dlpi_cl_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
-        dlpi_cl_end(c);
-        return rc;
-    }
-    *out = (dlp_device){.name = c->gpu.name,
-                        .open = dlpi_cl_open,
-                        .close = dlpi_gpu_leave,
-                        .alloc = dlpi_cl_alloc,
-                        .free = dlpi_cl_free,
-                        .copy = dlpi_cl_copy,
-                        .record = dlpi_cl_record,
-                        .done = dlpi_cl_done,
-                        .user = c,
-                        .handles = 1,
-                        .copy_within = dlpi_cl_copy_within};
-    return DLP_OK;
-}
-
-static bool dlpi_is_cl(const dlp_device *d) { return d->copy == dlpi_cl_copy; }
-
-#else
-
-DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
-    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
-}
-#endif /* DLPIPE_OPENCL */
-
-#ifdef DLPIPE_CUDA
-
-typedef struct dlpi_cuda_calls {
-    int (*init)(unsigned flags);
-    int (*error_name)(int rc, const char **name);
-    int (*device_get)(int *device, int ordinal);
-    int (*device_count)(int *count);
-    int (*device_name)(char *name, int size, int device);
-    int (*primary_retain)(void **context, int device);
-    int (*primary_release)(int device);
-    int (*ctx_device)(int *device);
-    int (*ctx_push)(void *context);
-    int (*ctx_pop)(void **context);
-    int (*stream_create)(void **stream, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*stream_wait)(void *stream, void *event, unsigned flags);
-    int (*stream_sync)(void *stream);
-    int (*event_create)(void **event, unsigned flags);
-    int (*event_destroy)(void *event);
-    int (*event_record)(void *event, void *stream);
-    int (*event_query)(void *event);
-    int (*event_sync)(void *event);
-    int (*mem_alloc)(unsigned long long *address, size_t bytes);
-    int (*mem_free)(unsigned long long address);
-    int (*mem_info)(size_t *left, size_t *all);
-    int (*host_register)(void *mem, size_t bytes, unsigned flags);
-    int (*host_unregister)(void *mem);
-    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
-    int (*copy_within)(unsigned long long to, unsigned long long from, size_t bytes, void *stream);
-} dlpi_cuda_calls;
-
-#define DLPI_CU(field, name) \
-    { name, offsetof(dlpi_cuda_calls, field) }
-static const dlpi_symbol dlpi_cuda_symbols[] = {
-    DLPI_CU(init, "cuInit"),
-    DLPI_CU(error_name, "cuGetErrorName"),
-    DLPI_CU(device_get, "cuDeviceGet"),
-    DLPI_CU(device_count, "cuDeviceGetCount"),
-    DLPI_CU(device_name, "cuDeviceGetName"),
-    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
-    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
-    DLPI_CU(ctx_device, "cuCtxGetDevice"),
-    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
-    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
-    DLPI_CU(stream_create, "cuStreamCreate"),
-    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
-    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
-    DLPI_CU(stream_sync, "cuStreamSynchronize"),
-    DLPI_CU(event_create, "cuEventCreate"),
-    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
-    DLPI_CU(event_record, "cuEventRecord"),
-    DLPI_CU(event_query, "cuEventQuery"),
-    DLPI_CU(event_sync, "cuEventSynchronize"),
-    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
-    DLPI_CU(mem_free, "cuMemFree_v2"),
-    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
-    DLPI_CU(host_register, "cuMemHostRegister_v2"),
-    DLPI_CU(host_unregister, "cuMemHostUnregister"),
-    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
-    DLPI_CU(copy_within, "cuMemcpyDtoDAsync_v2"),
-};
-#undef DLPI_CU
-
-enum {
-    DLPI_CU_NOT_READY = 600,
-    DLPI_CU_STREAM_NON_BLOCKING = 1,
-    DLPI_CU_EVENT_DISABLE_TIMING = 2,
-    DLPI_CU_REGISTER_PORTABLE = 1
-};
-
-typedef struct dlpi_cuda {
-    dlpi_gpu gpu; /* first */
-    dlpi_cuda_calls call;
-    void *context, *stream, *consumer;
-    int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_DEVICE_BUFFERS];  /* event after the copies into a buffer */
-    void *readers[DLPI_DEVICE_BUFFERS]; /* event after the work that reads it */
-} dlpi_cuda;
-
-static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
-    const char *name = NULL;
-    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
-    snprintf(out, size, "%s: %s (%d)", what, name, rc);
-}
-
-/* A call of a callback returned rc. */
-static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
-    char words[96];
-    if (rc == 0) return 0;
-    dlpi_cuda_words(c, rc, what, words, sizeof words);
-    dlpi_gpu_note(&c->gpu, words);
-    return rc;
-}
-
-static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
-                          dlp_error *err) {
-    char words[96];
-    dlpi_cuda_words(c, rc, what, words, sizeof words);
-    return dlpi_error_set(err, code, field, "%s", words);
-}
-
-static int dlpi_cuda_enter(dlpi_cuda *c) {
-    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
-}
-
-/* rc: of what was done inside. */
-static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
-    void *was;
-    int popped = c->call.ctx_pop(&was);
-    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
-}
-
-static int dlpi_cuda_open(void *user) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_gpu_open(&c->gpu);
-    if (rc == 0) c->gpu.info.unpinned[0] = 0;
-    return rc;
-}
-
-/* Nothing enqueued may touch the slots or the buffers when they go. */
-static void dlpi_cuda_drain(dlpi_cuda *c) {
-    if (!c->gpu.dirty) return;
-    c->gpu.dirty = 0;
-    c->call.stream_sync(c->stream);
-    if (c->has_consumer) c->call.stream_sync(c->consumer);
-    for (uint32_t i = 0; i < DLPI_DEVICE_BUFFERS; i++)
-        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
-}
-
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
-    dlpi_cuda *c = user;
-    DLPI_UNUSED(bytes);
-    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
-    dlpi_cuda_drain(c);
-    c->call.host_unregister(mem);
-    c->gpu.info.pinned = 0;
-    dlpi_cuda_leave(c, 0);
-}
-
-/* Pageable copies are right, too: only a failed push fails. */
-static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
-    c->gpu.info.pinned = rc == 0;
-    if (rc != 0)
-        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
-                        sizeof c->gpu.info.unpinned);
-    rc = dlpi_cuda_leave(c, 0);
-    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
-    return rc;
-}
-
-static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
-    dlpi_cuda *c = user;
-    unsigned long long address = 0;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
-    if (rc == 0) *dev = (void *)(uintptr_t)address;
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_room(void *user, uint64_t *bytes) {
-    dlpi_cuda *c = user;
-    size_t left = 0, all = 0;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
-    if (rc == 0) *bytes = left;
-    return dlpi_cuda_leave(c, rc);
-}
-
-static void dlpi_cuda_free(void *user, void *dev) {
-    dlpi_cuda *c = user;
-    if (dlpi_cuda_enter(c) != 0) return;
-    dlpi_cuda_drain(c);
-    c->call.mem_free((unsigned long long)(uintptr_t)dev);
-    dlpi_cuda_leave(c, 0);
-}
-
-/* Put the copies that follow after what still reads the buffer. */
-static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
-    void *event = c->readers[buffer];
-    int rc = 0;
-    if (c->gpu.ordered[buffer]) return 0;
-    if (c->gpu.due[buffer])
-        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
-    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
-        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
-        if (rc == 0)
-            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
-    }
-    if (rc != 0) return rc;
-    c->gpu.due[buffer] = 0;
-    c->gpu.ordered[buffer] = 1;
-    return 0;
-}
-
-static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
-                          uint32_t buffer) {
-    dlpi_cuda *c = user;
-    unsigned long long to = (unsigned long long)(uintptr_t)dev;
-    int rc;
-    if (bytes == 0) return 0;
-    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
-    rc = dlpi_cuda_order(c, buffer);
-    c->gpu.dirty = 1;
-    if (rc == 0)
-        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
-                            "cuMemcpyHtoDAsync");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
-                                 uint64_t bytes, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    unsigned long long at = (unsigned long long)(uintptr_t)to + to_at;
-    unsigned long long source = (unsigned long long)(uintptr_t)from + from_at;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = dlpi_cuda_order(c, buffer);
-    c->gpu.dirty = 1;
-    if (rc == 0)
-        rc = dlpi_cuda_said(c, c->call.copy_within(at, source, (size_t)bytes, c->stream),
-                            "cuMemcpyDtoDAsync");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_record(void *user, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    c->gpu.ordered[buffer] = 0;
-    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_done(void *user, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c), query;
-    if (rc != 0) return -rc;
-    query = c->call.event_query(c->copied[buffer]);
-    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
-    rc = dlpi_cuda_leave(c, rc);
-    if (rc != 0) return -rc;
-    return query != DLPI_CU_NOT_READY;
-}
-
-static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
-    dlpi_cuda *c = user;
-    void *was;
-    int rc = c->call.ctx_push(c->context);
-    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    if (c->gpu.due[buffer]) /* of another view of the same chunk: after both */
-        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
-    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
-    c->call.ctx_pop(&was);
-    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
-    c->gpu.due[buffer] = 1;
-    return DLP_OK;
-}
-
-static void dlpi_cuda_end(dlpi_cuda *c) {
-    void *was;
-    if (c->context && c->call.ctx_push(c->context) == 0) {
-        for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
-            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
-            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
-        }
-        if (c->own_stream) c->call.stream_destroy(c->stream);
-        c->call.ctx_pop(&was);
-    }
-    if (c->retained) c->call.primary_release(c->device);
-    free(c);
-}
-
-/* Find the device and its context. */
-static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *library = d->library ? d->library : "libcuda.so.1";
-    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
-    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.init(0)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
-    if ((c->context = d->context) != NULL) return DLP_OK;
-    if ((rc = c->call.device_count(&count)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
-    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
-    if (d->device < 0 || d->device >= count)
-        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
-                              (int)d->device, count - 1);
-    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
-    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
-    c->retained = 1;
-    return DLP_OK;
-}
-
-/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
-static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
-    int rc;
-    *what = "cuCtxGetDevice";
-    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
-    *what = "cuDeviceGetName";
-    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
-    if (rc != 0) return rc;
-    *what = "cuStreamCreate";
-    if ((c->stream = d->stream) == NULL) {
-        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
-        if (rc != 0) return rc;
-        c->own_stream = 1;
-    }
-    *what = "cuEventCreate";
-    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
-        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
-        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
-        if (rc != 0) return rc;
-    }
-    return 0;
-}
-
-static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
-    void *was;
-    int rc = dlpi_cuda_find(c, d, err), popped;
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.ctx_push(c->context)) == 0) {
-        rc = dlpi_cuda_make(c, d, &what);
-        popped = c->call.ctx_pop(&was);
-        if (rc == 0 && popped != 0) rc = popped, what = popping;
-    }
-    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
-    c->consumer = d->consumer;
-    c->has_consumer = d->has_consumer || d->consumer;
-    c->gpu.info.kind = "cuda";
-    c->gpu.info.device = c->device;
-    c->gpu.info.context = c->context;
-    c->gpu.info.queue = c->stream;
-    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
-    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    dlp_cuda_desc zero;
-    dlpi_cuda *c;
-    int rc;
-    memset(&zero, 0, sizeof zero);
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if ((c = calloc(1, sizeof *c)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
-    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
-        dlpi_cuda_end(c);
-        return rc;
-    }
-    *out = (dlp_device){.name = c->gpu.name,
-                        .open = dlpi_cuda_open,
-                        .close = dlpi_gpu_leave,
-                        .register_memory = dlpi_cuda_register,
-                        .unregister_memory = dlpi_cuda_unregister,
-                        .alloc = dlpi_cuda_alloc,
-                        .free = dlpi_cuda_free,
-                        .copy = dlpi_cuda_copy,
-                        .record = dlpi_cuda_record,
-                        .done = dlpi_cuda_done,
-                        .user = c,
-                        .copy_within = dlpi_cuda_copy_within,
-                        .room = dlpi_cuda_room};
-    return DLP_OK;
-}
-
-static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
-
-#else
-
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
-    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
-}
-#endif /* DLPIPE_CUDA */
-
-/* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
-static int dlpi_gpu_make(const dlp_device *d) {
-    DLPI_UNUSED(d);
-#ifdef DLPIPE_CUDA
-    if (dlpi_is_cuda(d)) return 1;
-#endif
-#ifdef DLPIPE_OPENCL
-    if (dlpi_is_cl(d)) return 2;
-#endif
-    return 0;
-}
-
-DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
-    if (device == NULL || out == NULL || dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
-    *out = ((const dlpi_gpu *)device->user)->info;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_device_close(dlp_device *device) {
-    if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
-    if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
-    if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
-#ifdef DLPIPE_CUDA
-    if (dlpi_is_cuda(device)) dlpi_cuda_end(device->user), device->user = NULL;
-#endif
-#ifdef DLPIPE_OPENCL
-    if (device->user && dlpi_is_cl(device)) dlpi_cl_end(device->user);
-#endif
-    memset(device, 0, sizeof *device);
-    return DLP_OK;
-}
-
-/* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
-__attribute__((unused)) /* without these devices */
-static uint32_t
-dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lender->slot(p, s);
-    return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
-}
-
-DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
-    const dlp_device *d;
-    uint32_t s;
-    int rc = DLP_OK, make;
-    if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
-    if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
-    d = dlpi_transfer_device(p);
-    make = d ? dlpi_gpu_make(d) : 0;
-    if (make == 0)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
-#ifdef DLPIPE_CUDA
-    if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
-#endif
-#ifdef DLPIPE_OPENCL
-    if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
-#endif
-    DLPI_UNUSED(stream);
-    if (rc != DLP_OK) return rc;
-    return dlp_pipe_release(p, batch);
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
-   consumer looks, in its next call, which batches are free. After close no such call need come, so
-   that from then on whoever takes the count to zero gives back. All of that under one lock, which
-   nobody holds while a callback or a device runs. */
-
-typedef struct dlpi_exported {
-    uint32_t tensors;  /* not yet deleted */
-    uint32_t exported; /* 1: the batch goes back by its tensors */
-} dlpi_exported;
-
-typedef struct dlpi_export {
-    union {
-        dlp_managed_tensor v0;
-        dlp_managed_tensor_v1 v1;
-    } tensor;
-    int64_t shape[DLP_MAX_DIMS], strides[DLP_MAX_DIMS];
-    dlp_pipe *p;
-    uint32_t slot;
-} dlpi_export;
-
-_Static_assert(sizeof(dlp_dl_tensor) == 48 && offsetof(dlp_dl_tensor, ndim) == 16 &&
-                   offsetof(dlp_dl_tensor, code) == 20 && offsetof(dlp_dl_tensor, shape) == 24 &&
-                   offsetof(dlp_dl_tensor, byte_offset) == 40,
-               "DLTensor of dlpack.h");
-_Static_assert(sizeof(dlp_managed_tensor) == 64 && offsetof(dlp_managed_tensor, deleter) == 56,
-               "DLManagedTensor of dlpack.h");
-_Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
-                   offsetof(dlp_managed_tensor_v1, manager_ctx) == 8 &&
-                   offsetof(dlp_managed_tensor_v1, flags) == 24 &&
-                   offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
-               "DLManagedTensorVersioned of dlpack.h");
-
-static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
-static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
-    p->exports.slots[s].exported = 0;
-    p->held[s] = 0;
-    return --p->n_held == 0;
-}
-
-/* Is batch s, if it was lent, free? It is the consumer's again then. */
-static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
-    bool back;
-    pthread_mutex_lock(&dlpi_exported_lock);
-    back = p->exports.slots[s].exported && p->exports.slots[s].tensors == 0;
-    if (back) p->exports.slots[s].exported = 0;
-    pthread_mutex_unlock(&dlpi_exported_lock);
-    if (back) p->exports.n--;
-    return back;
-}
-
-/* Give back what has no more tensors. Apart from the question, which each call of next asks. */
-__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
-    uint32_t left = p->exports.n;
-    for (uint32_t s = 0; left > 0; s++) {
-        if (p->exports.slots[s].exported == 0)
-            continue; /* before close only the consumer writes it */
-        left--;
-        if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
-    }
-}
-
-static inline void dlpi_exported_sweep(dlp_pipe *p) {
-    if (p->exports.n > 0) dlpi_exported_sweep_all(p);
-}
-
-/* dlp_pipe_release, where batches have been lent. */
-static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
-    bool last;
-    if (!p->exports.closed) { /* written by the consumer */
-        if (!p->exports.slots[s].exported) dlpi_give_back(p, s);
-        dlpi_exported_sweep(p);
-        return DLP_OK;
-    }
-    pthread_mutex_lock(&dlpi_exported_lock);
-    last = p->exports.slots[s].exported == 0 && dlpi_exported_drop(p, s);
-    pthread_mutex_unlock(&dlpi_exported_lock);
-    if (last) dlpi_free(p);
-    return DLP_OK;
-}
-
-/* dlp_pipe_release. */
-static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
-    if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
-    dlpi_give_back(p, s);
-    return DLP_OK;
-}
-
-/* dlp_pipe_close: batches that are exported keep the pipe. */
-static int dlpi_exported_close(dlp_pipe *p) {
-    bool last;
-    int rc;
-    if (p->exports.slots == NULL) return dlpi_close(p);
-    dlpi_exported_sweep(p);
-    if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
-    pthread_mutex_lock(&dlpi_exported_lock);
-    p->exports.closed = 1;
-    for (uint32_t s = 0; s < p->n_out; s++)
-        if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
-            dlpi_exported_drop(p, s);
-    last = p->n_held == 0;
-    pthread_mutex_unlock(&dlpi_exported_lock);
-    if (last) dlpi_free(p);
-    return DLP_OK;
-}
-
-/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
-static void dlpi_export_free(dlpi_export *x) {
-    dlp_pipe *p = x->p; /* lives at least as long as its tensors */
-    bool last = false;
-    if (!dlpi_forked(p)) {
-        pthread_mutex_lock(&dlpi_exported_lock);
-        if (--p->exports.slots[x->slot].tensors == 0 && p->exports.closed)
-            last = dlpi_exported_drop(p, x->slot);
-        pthread_mutex_unlock(&dlpi_exported_lock);
-    }
-    if (last) dlpi_free(p);
-    free(x);
-}
-
-static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
-static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
-
-static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : dlp_device_host();
-    int make = dlpi_gpu_make(d);
-    *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
-    if (make != 0) return make == 1 ? 2 : 4;
-    return d->copy == dlp_device_host()->copy ? 1 : 12;
-}
-
-static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp_dl_tensor *out) {
-    int64_t stride = 1;
-    for (int32_t i = t->ndim - 1; i >= 0; i--) {
-        x->shape[i] = t->shape[i];
-        x->strides[i] = stride;
-        stride *= t->shape[i];
-    }
-    memset(out, 0, sizeof *out);
-    out->data = t->data;
-    out->device_type = host ? 1 : dlpi_dl_device(x->p, &out->device_id);
-    out->ndim = t->ndim;
-    out->code = (uint8_t)(t->dtype >> 16);
-    out->bits = (uint8_t)t->dtype;
-    out->lanes = 1;
-    out->shape = x->shape;
-    out->strides = x->strides;
-    out->byte_offset = t->byte_offset;
-}
-
-/* May tensors be made of this batch? */
-static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
-    if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
-    if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
-    if (dlpi_forked(p))
-        return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
-    return DLP_OK;
-}
-
-static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
-    if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
-                          batch->n_fields);
-}
-
-/* Lend a batch, or lend it once more. */
-static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
-    dlpi_export *x = NULL;
-    if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
-    if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
-    x->p = p;
-    x->slot = s;
-    pthread_mutex_lock(&dlpi_exported_lock);
-    p->exports.n += p->exports.slots[s].exported == 0;
-    p->exports.slots[s].exported = 1;
-    p->exports.slots[s].tensors++;
-    pthread_mutex_unlock(&dlpi_exported_lock);
-    *out = x;
-    return DLP_OK;
-}
-
-static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, bool host) {
-    dlpi_export_fill(x, t, host, &x->tensor.v0.dl_tensor);
-    x->tensor.v0.manager_ctx = x;
-    x->tensor.v0.deleter = dlpi_delete_v0;
-    return &x->tensor.v0;
-}
-
-static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
-    dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
-    x->tensor.v1.major = 1;
-    x->tensor.v1.flags = host || dlpi_cells_none(x->p) ? 1 : 0;
-    x->tensor.v1.manager_ctx = x;
-    x->tensor.v1.deleter = dlpi_delete_v1;
-    return &x->tensor.v1;
-}
-
-/* The check of a field's tensor, and its record. */
-static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
-    int rc = dlpi_export_check(p, batch, NULL);
-    if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
-    return rc == DLP_OK ? dlpi_export_new(p, batch, x, NULL) : rc;
-}
-
-DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
-    dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &batch->fields[field], false);
-    return rc;
-}
-
-DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
-                               dlp_managed_tensor_v1 **out) {
-    dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &batch->fields[field], false);
-    return rc;
-}
-
-/* ---- what a batch says of its rows ---- */
-
-/* Lengths or offsets of a field as a tensor. */
-static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
-                              dlp_error *err) {
-    const dlp_tensor *f;
-    const uint64_t *words;
-    int rc = dlpi_export_field(batch, field, err);
-    if (rc != DLP_OK) return rc;
-    f = &batch->fields[field];
-    words = offsets ? f->offsets : f->lengths;
-    if (words == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, f->name, "field \"%s\" has no %s: it is not %s",
-                              f->name, offsets ? "offsets" : "lengths",
-                              offsets ? "packed" : "ragged");
-    t->data = (void *)(uintptr_t)words;
-    t->shape[0] += offsets;
-    return DLP_OK;
-}
-
-static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_tensor *t,
-                            dlp_error *err) {
-    memset(t, 0, sizeof *t);
-    t->ndim = 1;
-    t->shape[0] = batch->count;
-    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
-    switch (what) {
-    case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
-    case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
-    case DLP_ROWS_LENGTHS:
-    case DLP_ROWS_OFFSETS:
-        return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
-    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
-    }
-}
-
-static int dlpi_export_rows(dlp_pipe *p, const dlp_batch *batch, int what, int field, dlp_tensor *t,
-                            dlpi_export **x, dlp_error *err) {
-    int rc = dlpi_export_check(p, batch, err);
-    if (rc == DLP_OK) rc = dlpi_rows_tensor(batch, what, field, t, err);
-    return rc == DLP_OK ? dlpi_export_new(p, batch, x, err) : rc;
-}
-
-DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
-                                 dlp_managed_tensor **out, dlp_error *err) {
-    dlpi_export *x = NULL;
-    dlp_tensor t;
-    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
-                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &t, true);
-    return rc;
-}
-
-DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
-                                    dlp_managed_tensor_v1 **out, dlp_error *err) {
-    dlpi_export *x = NULL;
-    dlp_tensor t;
-    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
-                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &t, true);
-    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -25483,6 +24598,7 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->writes_all_bytes = 1;
     to->fetch = fetch;
     to->user = user;
+    to->warning = NULL;
 }
 
 /* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that
@@ -25522,7 +24638,8 @@ struct dlp_tokens {
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
-    bool reads;
+    bool reads, insist;
+    char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
     uint64_t row_bytes;    /* of a window as it is delivered */
@@ -25624,26 +24741,92 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
+/* ---- does a shard look like tokens? ---- */
+
+enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
+
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not known. */
+static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
+    static const struct {
+        const char *name, *magic;
+        size_t bytes;
+    } known[] = {{"NumPy (dlp_arrays_open reads it)", "\x93NUMPY", 6},
+                 {"zip", "PK\x03\x04", 4},
+                 {"gzip", "\x1f\x8b\x08", 3},
+                 {"zstd", "\x28\xb5\x2f\xfd", 4},
+                 {"HDF5", "\x89HDF", 4},
+                 {"Parquet", "PAR1", 4},
+                 {"an index of Megatron", "MMIDIDX", 7}};
+    if (n >= 4 && dlpi_llmc_magic(dlpi_little32(head))) return "llm.c (DLP_TOKENS_LLMC)";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0)
+            return known[i].name;
+    return NULL;
+}
+
+/* True if n bytes have no control characters but white space. */
+static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] == 127 || (b[i] < 32 && (b[i] < '\t' || b[i] > '\r'))) return false;
+    return n >= DLPI_TOKENS_FEW;
+}
+
+/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
+    uint64_t words = n / width, low[2] = {0, 0}, large = 0;
+    bool paired;
+    for (uint64_t i = 0; i < words; i++) {
+        const uint8_t *w = b + i * width;
+        uint32_t id = width == 4 ? dlpi_little32(w) : (uint32_t)w[0] | (uint32_t)w[1] << 8;
+        low[i & 1] += id < 16;
+        large += id >> 24 != 0;
+    }
+    if (dlpi_tokens_text(b, n)) return "all bytes are text; they must be token ids";
+    if (words < DLPI_TOKENS_FEW) return NULL;
+    paired = (low[0] == (words + 1) / 2) != (low[1] == words / 2);
+    if (paired && width == 2)
+        return "every other word is below 16, as in 32-bit ids (DLP_TOKENS_U32)";
+    if (paired) return "every other word is below 16, as in 64-bit ids";
+    return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
+}
+
+/* Refuse a shard that begins as another format does. Note the first that looks like something else.
+   header: bytes before its tokens. */
+static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t width,
+                               dlp_error *err) {
+    uint8_t b[DLPI_TOKENS_SAMPLE];
+    const char *other;
+    int64_t got = dlpi_mapped_pread(m, t->header_bytes, sizeof b, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (t->header_bytes == 0 && (other = dlpi_tokens_magic(b, (uint64_t)got)) != NULL)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "the magic of %s; it must be token ids. Or set insist = 1", other);
+    other = dlpi_tokens_doubt(b, (uint64_t)got, width);
+    if (other != NULL && t->warning[0] == 0) {
+        uint64_t length = strlen(m->path), from = length > 50 ? length - 50 : 0;
+        snprintf(t->warning, sizeof t->warning, "tokens: %s: %s. insist = 1 takes it as it is",
+                 m->path + from, other);
+        t->info.warning = t->warning;
+    }
+    return DLP_OK;
+}
+
 /* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
     int rc = dlpi_tokens_width(t, m, width, err);
-    uint8_t head[4];
     if (rc != DLP_OK) return rc;
     if (m->size < t->header_bytes)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
                                  "the file ends in its header of %" PRIu64 " bytes",
                                  t->header_bytes);
+    if (!t->insist && (rc = dlpi_tokens_look_at(t, m, width, err)) != DLP_OK) return rc;
     bytes = m->size - t->header_bytes;
     if (bytes % width != 0)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
                                  "ends in %" PRIu64 " bytes of a token of %" PRIu64, bytes % width,
                                  width);
-    if (t->format == DLP_TOKENS_NANOGPT && dlpi_mapped_pread(m, 0, 4, head) == 4 &&
-        dlpi_llmc_magic(dlpi_little32(head)))
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins with a magic of llm.c: DLP_TOKENS_LLMC?");
     s->header_bytes = t->header_bytes;
     s->tokens = bytes / width;
     return DLP_OK;
@@ -25696,6 +24879,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
+                  {"insist", "0 or 1"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -25708,6 +24892,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->stride > UINT64_C(1) << 48,
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
+                       d->insist != 0 && d->insist != 1,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -25729,6 +24914,7 @@ static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     if (t == NULL) return NULL;
     t->format = d->format;
     t->reads = d->reads != 0;
+    t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
     t->info.length = d->length;
@@ -25976,6 +25162,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
     dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
+    dataset->warning = t->info.warning;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -26876,6 +26063,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     *arrays = a;
     return DLP_OK;
 }
+
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
 /* The first row of a chunk. */
@@ -27049,49 +26237,50 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
     *arrays = a;
     return DLP_OK;
 }
+
 /* ---------------------------------------------------------------------------------------------
-   >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
-   is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
-   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
-   the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
-   fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
-   that maps it; offsets are computed from the copy.
+   >>impl-push-memory    THE MEMORY OF A PUSH
+   The memory has a head, a line for each producer, and a bundle of lanes (>>queues). It is a file
+   without a name. The file is sealed, so that nobody can cut it while others have it mapped. Place
+   i of the file (>>impl-places) belongs to the producer in lane i. The reader lives as long as its
+   pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
+
+   A producer copies the head once, checks it, and computes offsets from the copy. A record is a
+   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes.
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
-          left            the pipe's worker     producers that wait (PU2)
+          left            the pipe's worker,    producers that wait (PU2)
+                          and its consumer
    O1     owners          >>queues              reader, producers: how many there are, a hint
-   -      line.refused    its producer          statistics
-   -      items, left     the reader            statistics
-   -      begun           a worker that begins  itself: each pipe counts its rows from 0
-   U4     users           see >>impl-mapped
+   -      line.begun      its producer          reader, after it looked at the place: a lock of the
+                                                kernel orders them
+   -      line.refused    its producer          statistics */
 
-   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
-   the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region. */
-
-#include <signal.h>
-
-#define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
+#define DLPI_PUSH_MAGIC UINT64_C(0x0068737570706c64) /* "dlppush" */
+#define DLPI_PUSH_VERSION 1u
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
 enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
+enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have lengths of their own; not written yet */
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
+    uint32_t version, flags;    /* these three lie here in every version */
     uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
     uint32_t record_bytes, max_producers, n_fields, full;
-    int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
+    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
 } dlpi_push_head;
+_Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
+_Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 
 typedef struct dlpi_push_line { /* in region: of a producer */
     uint64_t refused;
-    uint8_t pad[DLPI_LINE - 8];
+    uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
+    uint8_t pad[DLPI_LINE - 16];
 } dlpi_push_line;
+_Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
 typedef struct dlpi_push_fields { /* where each lies in a record */
     uint32_t n;
@@ -27101,46 +26290,6 @@ typedef struct dlpi_push_fields { /* where each lies in a record */
 typedef struct dlpi_push_crowd {
     uint32_t attached, looks;
 } dlpi_push_crowd;
-
-struct dlp_push {
-    dlpi_push_head *head;
-    dlpi_push_head was; /* as open wrote it */
-    dlpi_push_fields at;
-    dlp_field fields[DLP_MAX_FIELDS];
-    char names[DLP_MAX_FIELDS][32];
-    char *path;
-    uint64_t keep, capacity;
-    uint32_t users; /* U4 */
-    uint32_t writers, n_ended;
-    bool over; /* the reader's, as all below */
-    dlp_mpsc_rx rx;
-    dlp_spsc_rx *lanes;
-    uint64_t *items, *left; /* [max_producers] */
-    const uint32_t *owners; /* the same, in region */
-    uint32_t begun;         /* what follows is of the pipe that reads */
-    uint64_t given;         /* rows that have their items */
-    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
-                         would have no end */
-    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
-                         asks again */
-    uint64_t n_kept;
-    uint32_t damaged_by; /* whose lane it was, while damaged */
-    const dlp_pipe *by;  /* that reads, since begun */
-    dlpi_push_crowd crowd;
-};
-
-struct dlp_pusher {
-    void *map; /* NULL: the push's own */
-    uint64_t map_bytes;
-    dlpi_push_head *head;
-    dlpi_push_line *line;
-    dlpi_push_fields at;
-    dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    uint32_t number, full, lanes;
-    dlpi_push_crowd crowd;
-    bool ended;
-};
 
 /* ---- what the desc may say ---- */
 
@@ -27194,86 +26343,49 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     return rc;
 }
 
-static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
-    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
-        return dlpi_push_bad(err, "max_producers", "0..4096");
-    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
-        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
-    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
-        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
-    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
-        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
-    return DLP_OK;
-}
-
-/* ---- the mapping ---- */
+/* ---- the file ---- */
 
 static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
-    dlpi_error_set(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, "path", "%s%s%s: %s",
-                   call, path ? " of " : "", path ? dlpi_path_end(path) : "",
-                   errnum == EEXIST
-                       ? "it is there already: another pipe's, or left by one that was "
-                         "killed, then remove it"
-                       : strerror(errnum));
+    int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    dlpi_error_set(err, code, path ? "path" : "", "%s%s%s: %s", call, path ? " of " : "",
+                   path ? dlpi_path_end(path) : "",
+                   errnum == EFBIG ? "more bytes than a file may have here (ulimit -f)"
+                                   : strerror(errnum));
     if (err) err->errnum = errnum;
-    return errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    return code;
 }
 
-/* A new mapping of bytes zeros, of a new file if there is a path. */
-static int dlpi_push_map(const char *path, uint64_t bytes, void **map, dlp_error *err) {
-    int fd = -1, errnum = 0;
-    if (path != NULL) {
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-        if ((errnum = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
-            close(fd);
-            unlink(path);
-            return dlpi_push_system(err, "posix_fallocate", path, errnum);
+/* Make a sealed file of zeros, and map it. fd: written. */
+static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
+    const char *call = "memfd_create";
+    *fd = -1;
+    if (dlpi_file_may_be(bytes))
+        *fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-push", 3u));
+    if (*fd < 0) return dlpi_push_system(err, call, NULL, errno);
+    call = "ftruncate";
+    *map = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)bytes) == 0) {
+        call = "fcntl (F_ADD_SEALS)";
+        if (fcntl(*fd, 1033, 6) == 0) { /* no shrink, no growth */
+            call = "mmap";
+            *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
         }
     }
-    *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                path ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
-    errnum = errno;
-    if (fd >= 0) close(fd);
     if (*map != MAP_FAILED) return DLP_OK;
-    if (path != NULL) unlink(path);
-    return dlpi_push_system(err, "mmap", path, errnum);
+    *map = NULL;
+    return dlpi_push_system(err, call, NULL, errno);
 }
 
-static void dlpi_push_free(dlp_push *s) {
-    if (s->head != NULL) {
-        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
-        munmap(s->head, (size_t)s->was.total_bytes);
-        if (s->path) unlink(s->path);
-    }
-    free(s->path);
-    free(s->lanes);
-    free(s->items);
-    free(s);
+/* Another open file description of the file: locks belong to a description. -1: errno. */
+static int dlpi_push_reopen(int fd) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
-/* Sizes, as they will stand in the head. */
-static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
-    dlpi_push_head h;
-    memset(&h, 0, sizeof h);
-    h.max_producers = d->max_producers ? d->max_producers : 16;
-    h.record_bytes = (uint32_t)at->record;
-    h.n_fields = at->n;
-    h.fields_id = at->id;
-    h.full = (uint32_t)d->full;
-    h.pid = (int32_t)getpid();
-    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
-    h.bundle_at =
-        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
-    h.bundle_bytes =
-        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
-    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
-    return h;
-}
-
-/* Producers that are attached, counted again at every wait or, of many lanes, now and then: a wait
-   may be shorter than to look at all of them. One that was killed counts until another one has its
-   place. */
+/* Count the attached producers again at every wait. If there are many lanes, count them now and
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer counts
+   until another one has its place. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -27293,18 +26405,387 @@ static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns,
     if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push-door      HOW ANOTHER PROGRAM COMES IN
+   The path of a push is a socket. A thread of the reader's program answers each producer that
+   connects: one message with the push's magic, the file of the memory, and the reader's pidfd. So
+   the file has no name by which a third program could cut it, and a producer may be in another pid
+   or mount namespace. The thread answers also while the consumer pauses.
+
+   A socket that nobody listens at was left by a program that was killed; open takes its path over.
+   A child that the killed program forked may still have the socket: since Linux 6.5 the socket
+   tells whether the program that listened lives. Two programs that open or close the same path at
+   the same time are kept apart by a lock on the directory. */
+
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { DLPI_DOOR_MS = 5000 }; /* wait so long for the lock of a directory, or for an answer */
+
+typedef struct dlpi_door {
+    int fd;             /* listens; -1: there is no door */
+    int memory, reader; /* what it hands out: borrowed */
+    dev_t dev;          /* of the socket at the path */
+    ino_t ino;
+    pthread_t thread;
+} dlpi_door;
+
+/* ---- the path ---- */
+
+/* The address of a path. False: the path is empty or too long. */
+static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
+    size_t n = strlen(path);
+    memset(to, 0, sizeof *to);
+    to->sun_family = AF_UNIX;
+    if (n == 0 || n >= sizeof to->sun_path) return false;
+    memcpy(to->sun_path, path, n);
+    return true;
+}
+
+static int dlpi_door_socket(int flags) {
+    return dlpi_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+}
+
+/* Connect to what listens at the address, without waiting. -1: errno, ECONNREFUSED if nobody does,
+   EAGAIN if too many others wait for an answer. */
+static int dlpi_door_knock(const struct sockaddr_un *at) {
+    int errnum, fd = dlpi_door_socket(SOCK_NONBLOCK);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)at, sizeof *at) == 0)
+        return fd;
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+/* True if the program that listens is gone, and only a child of it has the socket still. */
+static bool dlpi_door_deserted(int connected) {
+    int pidfd = -1;
+    socklen_t bytes = sizeof pidfd;
+    bool gone;
+    if (getsockopt(connected, SOL_SOCKET, 77, &pidfd, &bytes) != 0) /* SO_PEERPIDFD (Linux 6.5) */
+        return errno == ESRCH || errno == EINVAL; /* it is not even a zombie any more */
+    gone = dlpi_process_gone(pidfd);
+    close(pidfd);
+    return gone;
+}
+
+/* Was the socket at the path left by a program that is gone? False: errno says what it is. */
+static bool dlpi_door_stale(const struct sockaddr_un *at) {
+    struct stat st;
+    bool stale;
+    int fd;
+    if (lstat(at->sun_path, &st) != 0) return errno == ENOENT;
+    errno = EEXIST;
+    if (!S_ISSOCK(st.st_mode)) return false;
+    fd = dlpi_door_knock(at);
+    stale = fd >= 0 ? dlpi_door_deserted(fd) : errno == ECONNREFUSED;
+    if (fd >= 0) close(fd);
+    errno = EADDRINUSE;
+    return stale;
+}
+
+/* Open the directory of the path, and lock it. -1: errno. */
+static int dlpi_door_lock(const char *path) {
+    const struct timespec pause = {0, 2000000};
+    char name[DLPI_PATH_MAX];
+    int fd, errnum = 0;
+    dlpi_directory_of(name, path);
+    fd = dlpi_fd_above(open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0) return -1;
+    for (int i = 0; i < DLPI_DOOR_MS / 2; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+        errnum = errno;
+        if (errnum != EWOULDBLOCK && errnum != EINTR) break;
+        nanosleep(&pause, NULL);
+    }
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+static void dlpi_door_unlock(int directory) {
+    flock(directory, LOCK_UN); /* a child that was forked in between has it, too */
+    close(directory);
+}
+
+/* ---- the reader's side ---- */
+
+/* Hand out the two descriptors. A guest that does not take them, or is gone, is no matter. */
+static void dlpi_door_give(const dlpi_door *d, int connected) {
+    uint64_t hello = DLPI_PUSH_MAGIC;
+    const int fds[2] = {d->memory, d->reader};
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof fds)];
+    } to;
+    struct msghdr m = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &to, .msg_controllen = sizeof to.room};
+    memset(&to, 0, sizeof to);
+    to.head.cmsg_level = SOL_SOCKET;
+    to.head.cmsg_type = SCM_RIGHTS;
+    to.head.cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(&to.head), fds, sizeof fds);
+    (void)sendmsg(connected, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void *dlpi_door_serve(void *arg) {
+    const struct timespec pause = {0, 10000000};
+    const dlpi_door *d = arg;
+    prctl(PR_SET_NAME, "dlp-push");
+    for (;;) {
+        int fd = dlpi_fd_above(accept4(d->fd, NULL, NULL, SOCK_CLOEXEC));
+        if (fd < 0 && errno == EINVAL) return NULL; /* it is shut down */
+        if (fd < 0 && errno != EINTR) nanosleep(&pause, NULL);
+        if (fd < 0) continue;
+        dlpi_door_give(d, fd);
+        close(fd);
+    }
+}
+
+/* Start the thread, with all signals blocked. Returns 0 or errno. */
+static int dlpi_door_start(dlpi_door *d) {
+    sigset_t all, before;
+    int rc;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&d->thread, NULL, dlpi_door_serve, d);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+/* Listen at the path, which is locked. Returns 0 or errno. */
+static int dlpi_door_listen(dlpi_door *d, const struct sockaddr_un *at) {
+    const struct sockaddr *name = (const struct sockaddr *)(const void *)at;
+    struct stat st;
+    int rc = bind(d->fd, name, sizeof *at);
+    if (rc != 0 && errno == EADDRINUSE && dlpi_door_stale(at)) {
+        unlink(at->sun_path);
+        rc = bind(d->fd, name, sizeof *at);
+    }
+    if (rc != 0) return errno;
+    if (chmod(at->sun_path, 0600) == 0 && lstat(at->sun_path, &st) == 0 && listen(d->fd, 64) == 0) {
+        d->dev = st.st_dev;
+        d->ino = st.st_ino;
+        if ((rc = dlpi_door_start(d)) == 0) return 0;
+        errno = rc;
+    }
+    rc = errno;
+    unlink(at->sun_path);
+    return rc;
+}
+
+static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
+    const char *why = errnum == EEXIST       ? "a file is there that is no push; remove it"
+                      : errnum == EADDRINUSE ? "a program that runs has a push there"
+                                             : NULL;
+    if (why == NULL) return dlpi_push_system(err, "making the socket", path, errnum);
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s, or give another path", dlpi_path_end(path),
+                   why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Let producers in at the path. d: with the descriptors that it hands out; not moved until close. */
+static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
+    struct sockaddr_un at;
+    int directory, errnum;
+    d->fd = -1;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    if ((directory = dlpi_door_lock(path)) < 0) return dlpi_door_failed(path, errno, err);
+    d->fd = dlpi_door_socket(0);
+    errnum = d->fd < 0 ? errno : dlpi_door_listen(d, &at);
+    dlpi_door_unlock(directory);
+    if (errnum == 0) return DLP_OK;
+    if (d->fd >= 0) close(d->fd);
+    d->fd = -1;
+    return dlpi_door_failed(path, errnum, err);
+}
+
+/* Remove the path, if it still leads to this socket, and end the thread. */
+static void dlpi_door_close(dlpi_door *d, const char *path) {
+    struct stat st;
+    int directory;
+    if (d->fd < 0) return;
+    directory = dlpi_door_lock(path);
+    if (lstat(path, &st) == 0 && st.st_dev == d->dev && st.st_ino == d->ino) unlink(path);
+    if (directory >= 0) dlpi_door_unlock(directory);
+    shutdown(d->fd, SHUT_RDWR);
+    pthread_join(d->thread, NULL);
+    close(d->fd);
+    d->fd = -1;
+}
+
+/* ---- a producer's side ---- */
+
+/* Read the answer. Returns 0; EPROTO: it is not that of a push; or errno. fds: [2] written. */
+static int dlpi_door_hear(int connected, int *fds) {
+    uint64_t hello = 0;
+    struct iovec part = {&hello, sizeof hello};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(2 * sizeof *fds)];
+    } from;
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = &from,
+                       .msg_controllen = sizeof from.room};
+    size_t bytes = 0;
+    ssize_t n = recvmsg(connected, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int errnum = errno;
+    if (n < 0) return errnum;
+    if (m.msg_controllen >= sizeof from.head && from.head.cmsg_type == SCM_RIGHTS)
+        bytes = from.head.cmsg_len - CMSG_LEN(0);
+    memcpy(fds, CMSG_DATA(&from.head), bytes < 2 * sizeof *fds ? bytes : 2 * sizeof *fds);
+    for (size_t i = 0; i < 2 && (i + 1) * sizeof *fds <= bytes; i++) fds[i] = dlpi_fd_above(fds[i]);
+    return n == sizeof hello && hello == DLPI_PUSH_MAGIC && fds[0] >= 0 && fds[1] >= 0 ? 0 : EPROTO;
+}
+
+/* Ask what listens at the address for the file and the pidfd. Returns as dlpi_door_hear; also
+   ETIMEDOUT. fds: [2] written, -1 where there is none. */
+static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
+    const struct timespec pause = {0, 2000000};
+    uint64_t until = dlpi_now_ns() + UINT64_C(1000000) * DLPI_DOOR_MS, now;
+    int fd, errnum = ETIMEDOUT;
+    fds[0] = fds[1] = -1;
+    while ((fd = dlpi_door_knock(at)) < 0 && errno == EAGAIN && dlpi_now_ns() < until)
+        nanosleep(&pause, NULL);
+    if (fd < 0) return errno;
+    while (errnum == ETIMEDOUT && (now = dlpi_now_ns()) < until) {
+        struct pollfd look = {.fd = fd, .events = POLLIN};
+        if (poll(&look, 1, (int)((until - now) / 1000000u) + 1) > 0)
+            errnum = dlpi_door_hear(fd, fds);
+    }
+    close(fd);
+    return errnum;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push       ITEMS THAT OTHERS PUSH
+   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are the
+   lanes': a record is there when its lane's tail is beyond it (T1 -> T2), and a producer that dies
+   before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+
+   Besides the labels of >>impl-push-memory:
+
+   label  atomic          written by            read by (partner)
+   PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
+                                                consumer, which has an error to tell (PU3)
+   -      items, left     the reader            statistics
+   U4     users           see >>impl-mapped
+
+   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
+   fetch stage's own area of the region.
+
+   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   lane has not ended if it began behind the last end that was read there. Its writer lives if the
+   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
+   by words of the region, in explain. After lost_ms the next item is an error. */
+
+struct dlp_push {
+    dlpi_push_head *head;
+    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_fields at;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    char *path;
+    int fd, self; /* the memory's file; a pidfd of this process */
+    dlpi_door door;
+    uint64_t keep, capacity, lost_ms;
+    uint32_t users; /* U4 */
+    uint32_t writers, n_ended;
+    bool over; /* the reader's, as all below */
+    dlp_mpsc_rx rx;
+    dlp_spsc_rx *lanes;
+    uint64_t *items, *left; /* [max_producers] */
+    uint64_t *ended;        /* [max_producers] records up to the last end that was read */
+    const uint32_t *owners; /* [max_producers], in region */
+    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
+    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
+    bool lost;              /* that is why `damaged` is set */
+    uint64_t given;         /* rows that have their items */
+    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
+                         would have no end */
+    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
+                         asks again */
+    uint64_t n_kept;
+    uint32_t damaged_by; /* whose lane it was, while damaged */
+    const dlp_pipe *by;  /* that reads, since begun */
+    dlpi_push_crowd crowd;
+};
+
+/* ---- the memory ---- */
+
+static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
+        return dlpi_push_bad(err, "max_producers", "0..4096");
+    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
+        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
+    if (d->writers == 0)
+        return dlpi_push_bad(err, "writers",
+                             "1 or more: how many producers say that their stream has ended");
+    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
+        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
+    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
+    return DLP_OK;
+}
+
+static void dlpi_push_free(dlp_push *s) {
+    if (s->path) dlpi_door_close(&s->door, s->path);
+    if (s->head != NULL) {
+        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+        munmap(s->head, (size_t)s->was.total_bytes);
+    }
+    if (s->fd >= 0) close(s->fd);
+    if (s->self >= 0) close(s->self);
+    free(s->path);
+    free(s->lanes);
+    free(s->items);
+    free(s);
+}
+
+/* Sizes, as they will stand in the head. */
+static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
+    dlpi_push_head h;
+    memset(&h, 0, sizeof h);
+    h.version = DLPI_PUSH_VERSION;
+    h.max_producers = d->max_producers ? d->max_producers : 16;
+    h.record_bytes = (uint32_t)at->record;
+    h.n_fields = at->n;
+    h.fields_id = at->id;
+    h.full = (uint32_t)d->full;
+    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
+    h.bundle_at =
+        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
+    h.bundle_bytes =
+        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
+    return h;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
-    s->items = calloc(n, 2 * sizeof *s->items);
+    s->items = calloc(n, 3 * sizeof *s->items);
     if (d->path) s->path = strdup(d->path);
     if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
-    if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
+    s->ended = s->left + n;
+    if ((rc = dlpi_push_map(s->was.total_bytes, &s->fd, &map, err)) != DLP_OK) return rc;
     s->head = map;
+    s->self = dlpi_pidfd_open(getpid());
+    if (s->self < 0) return dlpi_push_system(err, "pidfd_open (Linux 5.3)", NULL, errno);
     rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
                        s->capacity, n, 1);
     if (rc == DLP_OK)
@@ -27316,7 +26797,10 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
-    return DLP_OK;
+    if (s->path == NULL) return DLP_OK;
+    s->door.memory = s->fd;
+    s->door.reader = s->self;
+    return dlpi_door_open(&s->door, s->path, err);
 }
 
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
@@ -27328,11 +26812,13 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
     if ((s = calloc(1, sizeof *s)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->fd = s->self = s->door.fd = -1;
     s->at = at;
     s->was = dlpi_push_sizes(desc, &at);
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
-    s->writers = desc->writers ? desc->writers : 1;
+    s->writers = desc->writers;
+    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -27395,20 +26881,88 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
-static bool dlpi_push_ended(dlp_push *s) {
+/* The end of a stream was read in that lane, which may have several, one after the other. True if it
+   is the last of all. */
+static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
+    s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
-/* Wait until a lane may have something. */
-static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
+/* ---- whether writers live ---- */
+
+/* True if the lane has a stream that did not end, and records of it or a living producer. A place is
+   looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane has
+   one whose producer is gone. *come: set if a producer was ever there. */
+static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
+    const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
+    uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
+    *come = begun > 0;
+    *lost = begun > s->ended[i] && !taken;
+    if (begun > 0 && begun <= s->ended[i]) return false;
+    return taken || (begun > 0 && dlpi_spsc_look_rx(&s->lanes[i], 0) != 0);
+}
+
+/* Is the reader alone: did writers come, and none of a stream that did not end lives? *last: the
+   number of one that is gone in the middle of its stream; 0: none. */
+static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
+    bool any = false;
+    *last = 0;
+    for (uint32_t i = 0; i < s->was.max_producers; i++) {
+        bool lost, come;
+        if (dlpi_push_lives(s, i, &lost, &come)) return false;
+        if (lost) *last = i + 1;
+        any |= come;
+    }
+    return any;
+}
+
+/* Tell observers, and the log, that the reader is alone, or no longer. */
+static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
+    char text[200];
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    if (words != NULL) {
+        DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
+        DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
+        DLPI_STORE_RLX(&words->last, (uint64_t)last);
+        DLPI_STORE_RLX(&words->alone, (uint64_t)alone);
+    }
+    if (p->d.log == NULL) return;
+    if (!alone)
+        snprintf(text, sizeof text, "push: a producer is there again");
+    else
+        snprintf(text, sizeof text,
+                 "push: no producer lives, and %" PRIu32 " of %" PRIu32
+                 " streams have ended%s%.0" PRIu32 "; start %s, else next fails in %" PRIu64
+                 " ms (lost_ms)",
+                 s->n_ended, s->writers, last ? "; the last was producer " : "", last,
+                 last ? "it again with its number" : "the others", s->lost_ms);
+    p->d.log(p->d.log_user, text);
+}
+
+/* Nothing came for a while, or something did. False: no writer has lived for lost_ms. */
+static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
+    const uint64_t now = dlpi_now_ns();
+    uint32_t last = 0;
+    bool alone = !came && dlpi_push_alone(s, &last);
+    if (alone && s->alone_ns != 0) return now - s->alone_ns < s->lost_ms * 1000000u;
+    if (alone == (s->alone_ns != 0)) return true;
+    s->alone_ns = alone ? now : 0;
+    dlpi_push_tell(s, p, alone, last);
+    return true;
+}
+
+/* Wait until a lane may have something. False: nobody is there who would push it. */
+static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
-    dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
     now = dlpi_now_ns();
     dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
                      &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
+    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w->p, true)
+                : dlpi_push_look_around(s, w->p, false);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -27426,6 +26980,11 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
 }
 
 static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
+    if (s->lost)
+        return dlp_fail(it->call, 0,
+                        "no producer has lived for %" PRIu64 " ms, and %" PRIu32 " of %" PRIu32
+                        " streams have ended; start producers again in time, or raise push.lost_ms",
+                        s->lost_ms, s->n_ended, s->writers);
     return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
 }
 
@@ -27447,12 +27006,15 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s)) return DLP_END;
+            if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
-        dlpi_push_wait(s, it->call->w);
+        if (dlpi_push_wait(s, it->call->w)) continue;
+        s->lost = true;
+        s->damaged = it->index + 1;
+        return dlpi_push_damaged(s, it);
     }
 }
 
@@ -27478,13 +27040,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
-    s->given = s->damaged = 0;
+    s->given = s->damaged = s->alone_ns = 0;
+    s->lost = false;
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    DLPI_STORE_RLX(&s->begun, 1u);
+    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
     return 0;
 }
 
@@ -27597,7 +27160,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
         int64_t n = dlpi_push_burst(s, w, t, row);
         if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
         row += (uint32_t)n;
-        if (n == 0) dlpi_push_wait(s, w);
+        if (n == 0 && !dlpi_push_wait(s, w)) break;
     }
     return row - t->row;
 }
@@ -27616,9 +27179,16 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
+/* The pipe has an error, so nobody makes room from now on. */
+static void dlpi_push_failed(void *user, const dlp_pipe *p) {
+    dlp_push *s = user;
+    if (dlpi_credit_closed(&s->begun) && s->by == p) /* PU3 <- PU3 */
+        dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
+}
+
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
 static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
-                                             dlpi_push_read};
+                                             dlpi_push_read, dlpi_push_failed};
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
     dataset->n_items = 0;
@@ -27642,7 +27212,7 @@ static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -27673,25 +27243,59 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
     return DLP_OK;
 }
 
-/* ---- producers ---- */
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pusher     PRODUCERS
+   A producer takes a place of the memory's file, by an open file description of its own, before it
+   touches the lane. So of two that live only one has a number, and the place of a killed one is
+   free at once. */
 
-/* Map the file of another program, and copy its head. */
-static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+struct dlp_pusher {
+    void *map; /* NULL: the push's own */
+    uint64_t map_bytes;
+    dlpi_push_head *head;
+    dlpi_push_line *line;
+    dlpi_push_fields at;
+    dlp_mpsc_tx tx;
+    void *record; /* begun, not committed */
+    int fd;       /* the file, by a description of our own; -1: none */
+    int reader;   /* its pidfd */
+    bool borrows; /* that pidfd is the push's */
+    uint32_t number, full, lanes;
+    dlpi_push_crowd crowd;
+    bool ended;
+};
+
+/* ---- coming in ---- */
+
+static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     struct stat st;
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), errnum;
-    if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
-        close(fd);
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no file of a push",
+    const char *why = strerror(errnum);
+    if (errnum == EPROTO ||
+        (errnum == ECONNREFUSED && lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (errnum == ECONNREFUSED) why = "the program that made the push is gone";
+    if (errnum == ETIMEDOUT) why = "the program that made the push does not answer: is it stopped?";
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s", dlpi_path_end(path), why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Map a file that another program handed out, if nobody can cut it, and copy its head. */
+static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
+                           dlp_error *err) {
+    struct stat st;
+    int seals = fcntl(fd, 1034); /* F_GET_SEALS */
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (seals < 0 || (seals & 2) == 0) /* F_SEAL_SHRINK */
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                              "%s: the memory is not sealed, so it may be cut",
                               dlpi_path_end(path));
-    }
     u->map_bytes = (uint64_t)st.st_size;
     u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    errnum = errno;
-    close(fd);
     if (u->map == MAP_FAILED) {
         u->map = NULL;
-        return dlpi_push_system(err, "mmap", path, errnum);
+        return dlpi_push_system(err, "mmap", path, errno);
     }
     u->head = u->map;
     h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
@@ -27700,13 +27304,40 @@ static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, d
 }
 
 /* Is the head one of this version, and does all lie in the mapping? */
-static bool dlpi_push_head_ok(const dlpi_push_head *h, uint64_t bytes) {
-    return h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
-           h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
-           h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
-           h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
-                                         DLP_QUEUE_ALIGN) &&
-           h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_error *err) {
+    bool ok = h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
+              h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
+              h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
+              h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
+                                            DLP_QUEUE_ALIGN) &&
+              h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+    if (h->magic == DLPI_PUSH_MAGIC && h->version != DLPI_PUSH_VERSION)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              "the push has version %" PRIu32 ", this program knows version %u",
+                              h->version, DLPI_PUSH_VERSION);
+    if (h->magic == DLPI_PUSH_MAGIC && h->flags != 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              (h->flags & DLPI_PUSH_RAGGED) != 0
+                                  ? "the push has ragged records, which this program does not know"
+                                  : "the push has flags that this program does not know");
+    return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
+}
+
+/* Get the file and the reader's pidfd by the path. Returns DLP_OK with u->fd set. */
+static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    struct sockaddr_un at;
+    int fds[2], rc;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    rc = dlpi_door_ask(&at, fds);
+    u->reader = fds[1];
+    rc = rc != 0 ? dlpi_pusher_refused(path, rc, err) : dlpi_pusher_map(u, fds[0], path, h, err);
+    if (rc == DLP_OK) rc = dlpi_push_head_check(h, u->map_bytes, err);
+    if (rc == DLP_OK && (u->fd = dlpi_push_reopen(fds[0])) < 0)
+        rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", path, errno);
+    if (fds[0] >= 0) close(fds[0]);
+    return rc;
 }
 
 static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
@@ -27726,8 +27357,8 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
-/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
-   before it could tell anybody, and a successor would say it for another producer, too. */
+/* True if the newest record of the lane is the end of a stream. The producer that said it may have
+   died before it could tell anybody. A successor would say the end for another producer, too. */
 static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     const dlp_spsc_tx *tx = &u->tx.lane;
     uint64_t mark;
@@ -27741,52 +27372,86 @@ static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
     return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
 }
 
+/* Take the place of that number; 0: the first whose lane nobody left in the middle of its stream by
+   being killed, or else the first that is free. Returns its index, or DLP_ERR_BUSY. */
+static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
+                            uint32_t number) {
+    if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
+    for (int any = 0; any < 2; any++)
+        for (uint32_t i = 0; i < n; i++)
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* O1 */
+                return (int)i;
+    return DLP_ERR_BUSY;
+}
+
+/* Take a place, and then its lane. */
+static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
+                            dlp_error *err) {
+    dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
+    int i;
+    if (dlpi_mpsc_check(bundle, h->bundle_bytes, &copy) != DLP_OK ||
+        copy.producers != h->max_producers || copy.record_bytes != u->at.record ||
+        copy.total_bytes != h->bundle_bytes)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the lanes are damaged");
+    i = dlpi_pusher_take(u, dlpi_at(bundle, copy.owners_offset), copy.producers, number);
+    if (i < 0 && number > 0)
+        return dlpi_error_set(err, i, "number",
+                              "producer %" PRIu32 " lives; a number has one producer at a time. "
+                              "Wait for its end, or take another number",
+                              number);
+    if (i < 0)
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+    u->number = (uint32_t)i + 1;
+    i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
+    return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
+}
+
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it. A
+   producer that is killed in between leaves what its successor writes again. */
+static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
+    bool ended = dlpi_pusher_said_end(u);
+    if (number > 0 && ended) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", number);
+    }
+    if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
+        DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
+    return DLP_OK;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h = {0};
-    int rc = DLP_OK, number;
+    dlpi_push_head h;
+    int rc = DLP_OK;
     memset(&h, 0, sizeof h);
     if (d->push != NULL) {
         u->head = d->push->head;
+        u->reader = d->push->self;
         h = d->push->was;
-        h.magic = DLPI_PUSH_MAGIC;
+        if ((u->fd = dlpi_push_reopen(d->push->fd)) < 0)
+            rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", NULL, errno);
     } else {
-        rc = dlpi_pusher_map(u, d->path, &h, err);
-        if (rc == DLP_OK && !dlpi_push_head_ok(&h, u->map_bytes))
-            rc = dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                                "%s is no push of this version, or it is damaged",
-                                dlpi_path_end(d->path));
+        rc = dlpi_pusher_enter(u, d->path, &h, err);
     }
     if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
     if (rc != DLP_OK) return rc;
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
         return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
-    number = dlp_mpsc_attach_tx(&u->tx, dlpi_at(u->head, h.bundle_at), h.bundle_bytes,
-                                d->number ? (int)d->number - 1 : DLP_NONE);
-    if (number < 0)
-        return dlpi_error_set(err, number, "number",
-                              number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
-                                                     : "the lanes (%" PRIu32 ") are damaged",
-                              h.max_producers);
-    if (u->tx.lane.record_bytes != u->at.record ||
-        dlp_mpsc_bytes(h.record_bytes, u->tx.lane.capacity, h.max_producers) != h.bundle_bytes)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                              "the lanes are of another size, or number");
-    if (d->number > 0 && dlpi_pusher_said_end(u)) {
-        dlp_mpsc_detach_tx(&u->tx);
-        return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", d->number);
-    }
-    u->number = (uint32_t)number + 1;
+    if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;
     u->lanes = h.max_producers;
-    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + (u->number - 1);
+    if ((rc = dlpi_pusher_stream(u, d->number, err)) != DLP_OK) return rc;
     dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
     return DLP_OK;
 }
 
 static void dlpi_pusher_free(dlp_pusher *u) {
+    if (u->fd >= 0 && u->number > 0) dlpi_place_free(u->fd, u->number - 1);
+    if (u->fd >= 0) close(u->fd);
     if (u->map) munmap(u->map, (size_t)u->map_bytes);
+    if (u->reader >= 0 && !u->borrows) close(u->reader);
     free(u);
 }
 
@@ -27799,6 +27464,8 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
     if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
     memset(u, 0, sizeof *u);
+    u->fd = u->reader = -1;
+    u->borrows = desc->push != NULL;
     if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
         dlpi_pusher_free(u);
         return rc;
@@ -27817,8 +27484,7 @@ static bool dlpi_pusher_over(const dlp_pusher *u) {
 
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_pusher_over(u)) return false;
-    return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
+    return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
 }
 
 /* Have a record, waiting for room; what is begun is had again. */
@@ -27918,1740 +27584,1426 @@ DLPDEF void dlp_pusher_close(dlp_pusher *u) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-public     THE PUBLIC CALLS */
+   >>impl-devices    GPUS: CUDA, OPENCL
+   Types and numbers of both are as their headers have had them since CUDA 4 and OpenCL 1.2; only
+   the calls used here are declared, and looked up by name. Callbacks of a device run in one thread
+   at a time (start; then the transfer thread, or next; then close), so its record has no atomics,
+   but for the word that says whether a pipe has it. What dlp_pipe_release_after writes of a buffer
+   is the consumer's until its release frees the buffer (C2), which the transfer then takes.
 
-static void dlpi_counters_copy(dlp_pipe *p) {
-    const dlp_counter *c = p->d.counters;
-    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
-        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
-        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
-        p->counters[i].most = c[i].most;
-    }
-}
+   A callback can return a number only. What it stands for is added to the device's name, which is
+   in the message that the pipe makes of the number. */
 
-/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
-static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
-    if (rc == DLP_OK) {
-        *out = p;
-        return rc;
-    }
-    if (p && err) *err = p->err;
-    dlp_pipe_close(p);
-    return rc;
-}
+typedef struct dlpi_gpu {
+    char name[160]; /* of dlp_device: "cuda:0", and after a failure what failed */
+    char base[24];
+    uint32_t used; /* U1: a pipe has it open */
+    int dirty;     /* copies were enqueued since open */
+    dlp_device_info info;
+    uint8_t ordered[DLPI_DEVICE_BUFFERS]; /* a copy into the buffer has waited for its readers */
+    uint8_t due[DLPI_DEVICE_BUFFERS];     /* release_after left an event for the next copy */
+} dlpi_gpu;
 
-DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
-    dlp_pipe *p;
-    int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    p = calloc(1, sizeof *p);
-    if (p == NULL) {
-        dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
-        if (err) err->errnum = ENOMEM;
-        return DLP_ERR_MEMORY;
+#if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)
+#include <dlfcn.h>
+
+typedef struct dlpi_symbol {
+    const char *name;
+    size_t at; /* of the pointer in the table of calls */
+} dlpi_symbol;
+
+/* Load a library and fill a table of calls. */
+static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
+                         dlp_error *err) {
+    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL) {
+        const char *why = dlerror();
+        dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library", "no driver: %s", why ? why : library);
+        return DLP_ERR_UNSUPPORTED;
     }
-    p->memfd = p->name_fd = p->err.worker = -1;
-    if (desc) p->d = *desc;
-    dlpi_copy_text(p->name, sizeof p->name, p->d.name);
-    p->d.name = p->name;
-    dlpi_counters_copy(p);
-    if (p->d.resume) {
-        p->resume = *p->d.resume;
-        p->d.resume = &p->resume;
+    for (size_t i = 0; i < n; i++) {
+        void *symbol = dlsym(lib, symbols[i].name);
+        if (symbol == NULL) {
+            dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library",
+                           "%s has no %s: the driver is too old", library, symbols[i].name);
+            return DLP_ERR_UNSUPPORTED;
+        }
+        memcpy((char *)calls + symbols[i].at, &symbol, sizeof symbol);
     }
-    p->cpus = dlpi_cpu_count();
-    p->max_kills = 3;
-    dlpi_beside_take(p);
-    dlpi_whole_take(p);
-    if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
-        if (err) *err = p->err;
-        free(p);
-        return rc;
-    }
-    *out = p;
     return DLP_OK;
 }
 
-/* What a launcher calls what it tells each of its processes. */
-typedef struct dlpi_launcher {
-    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
-} dlpi_launcher;
+/* Take the device for a pipe. */
+static int dlpi_gpu_open(dlpi_gpu *g) {
+    if (DLPI_XCHG_SEQ(&g->used, 1u) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
+    memcpy(g->name, g->base, sizeof g->base);
+    memset(g->ordered, 0, sizeof g->ordered);
+    memset(g->due, 0, sizeof g->due);
+    g->dirty = 0;
+    return 0;
+}
 
-static const dlpi_launcher dlpi_launchers[] = {
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
-     "MV2_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+static void dlpi_gpu_leave(void *user) {
+    DLPI_STORE_SEQ(&((dlpi_gpu *)user)->used, 0u); /* U1 -> U1 */
+}
+
+static void dlpi_gpu_note(dlpi_gpu *g, const char *what) {
+    size_t n = strlen(g->base);
+    if (strcmp(g->name, g->base) == 0) /* the first failure stays */
+        snprintf(g->name + n, sizeof g->name - n, ": %s", what);
+}
+#endif
+
+#ifdef DLPIPE_OPENCL
+
+typedef struct dlpi_cl_calls {
+    int32_t (*platforms)(uint32_t room, void **out, uint32_t *n);
+    int32_t (*devices)(void *platform, uint64_t type, uint32_t room, void **out, uint32_t *n);
+    int32_t (*device_info)(void *device, uint32_t what, size_t size, void *out, size_t *used);
+    void *(*context_create)(const intptr_t *properties, uint32_t n, void *const *devices,
+                            void (*notify)(const char *, const void *, size_t, void *), void *user,
+                            int32_t *rc);
+    int32_t (*context_info)(void *context, uint32_t what, size_t size, void *out, size_t *used);
+    int32_t (*context_retain)(void *context);
+    int32_t (*context_release)(void *context);
+    void *(*queue_create)(void *context, void *device, uint64_t properties, int32_t *rc);
+    int32_t (*queue_info)(void *queue, uint32_t what, size_t size, void *out, size_t *used);
+    int32_t (*queue_retain)(void *queue);
+    int32_t (*queue_release)(void *queue);
+    void *(*buffer_create)(void *context, uint64_t flags, size_t size, void *host, int32_t *rc);
+    int32_t (*buffer_release)(void *buffer);
+    int32_t (*write)(void *queue, void *buffer, uint32_t blocking, size_t offset, size_t size,
+                     const void *from, uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*copy)(void *queue, void *from, void *to, size_t from_at, size_t to_at, size_t size,
+                    uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*marker)(void *queue, uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*event_info)(void *event, uint32_t what, size_t size, void *out, size_t *used);
+    int32_t (*event_release)(void *event);
+    int32_t (*events_wait)(uint32_t n, void *const *events);
+    int32_t (*flush)(void *queue);
+    int32_t (*finish)(void *queue);
+} dlpi_cl_calls;
+
+#define DLPI_CL(field, name) \
+    { name, offsetof(dlpi_cl_calls, field) }
+static const dlpi_symbol dlpi_cl_symbols[] = {
+    DLPI_CL(platforms, "clGetPlatformIDs"),
+    DLPI_CL(devices, "clGetDeviceIDs"),
+    DLPI_CL(device_info, "clGetDeviceInfo"),
+    DLPI_CL(context_create, "clCreateContext"),
+    DLPI_CL(context_info, "clGetContextInfo"),
+    DLPI_CL(context_retain, "clRetainContext"),
+    DLPI_CL(context_release, "clReleaseContext"),
+    DLPI_CL(queue_create, "clCreateCommandQueue"),
+    DLPI_CL(queue_info, "clGetCommandQueueInfo"),
+    DLPI_CL(queue_retain, "clRetainCommandQueue"),
+    DLPI_CL(queue_release, "clReleaseCommandQueue"),
+    DLPI_CL(buffer_create, "clCreateBuffer"),
+    DLPI_CL(buffer_release, "clReleaseMemObject"),
+    DLPI_CL(write, "clEnqueueWriteBuffer"),
+    DLPI_CL(copy, "clEnqueueCopyBuffer"),
+    DLPI_CL(marker, "clEnqueueMarkerWithWaitList"),
+    DLPI_CL(event_info, "clGetEventInfo"),
+    DLPI_CL(event_release, "clReleaseEvent"),
+    DLPI_CL(events_wait, "clWaitForEvents"),
+    DLPI_CL(flush, "clFlush"),
+    DLPI_CL(finish, "clFinish"),
+};
+#undef DLPI_CL
+
+enum {
+    DLPI_CL_PLATFORM_NOT_FOUND = -1001,
+    DLPI_CL_DEVICE_NOT_FOUND = -1,
+    DLPI_CL_CONTEXT_DEVICES = 0x1081,
+    DLPI_CL_QUEUE_CONTEXT = 0x1090,
+    DLPI_CL_QUEUE_DEVICE = 0x1091,
+    DLPI_CL_DEVICE_NAME = 0x102B,
+    DLPI_CL_EVENT_STATUS = 0x11D3,
+    DLPI_CL_READ_WRITE = 1,
+    DLPI_CL_ROOM = 32 /* platforms, and devices of each, that are looked at */
+};
+#define DLPI_CL_ALL_DEVICES UINT64_C(0xFFFFFFFF)
+
+/* Names of error codes -1..-72, as CL/cl.h has them. */
+static const char *dlpi_cl_name(int32_t rc) {
+    static const char *const low[] = {"DEVICE_NOT_FOUND",
+                                      "DEVICE_NOT_AVAILABLE",
+                                      "COMPILER_NOT_AVAILABLE",
+                                      "MEM_OBJECT_ALLOCATION_FAILURE",
+                                      "OUT_OF_RESOURCES",
+                                      "OUT_OF_HOST_MEMORY",
+                                      "PROFILING_INFO_NOT_AVAILABLE",
+                                      "MEM_COPY_OVERLAP",
+                                      "IMAGE_FORMAT_MISMATCH",
+                                      "IMAGE_FORMAT_NOT_SUPPORTED",
+                                      "BUILD_PROGRAM_FAILURE",
+                                      "MAP_FAILURE",
+                                      "MISALIGNED_SUB_BUFFER_OFFSET",
+                                      "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"};
+    static const char *const high[] = {
+        "INVALID_VALUE",         "INVALID_DEVICE_TYPE", "INVALID_PLATFORM",
+        "INVALID_DEVICE",        "INVALID_CONTEXT",     "INVALID_QUEUE_PROPERTIES",
+        "INVALID_COMMAND_QUEUE", "INVALID_HOST_PTR",    "INVALID_MEM_OBJECT"};
+    if (rc < 0 && rc >= -14) return low[-1 - rc];
+    if (rc <= -30 && rc >= -38) return high[-30 - rc];
+    switch (rc) {
+    case -57: return "INVALID_EVENT_WAIT_LIST";
+    case -58: return "INVALID_EVENT";
+    case -59: return "INVALID_OPERATION";
+    case -61: return "INVALID_BUFFER_SIZE";
+    case DLPI_CL_PLATFORM_NOT_FOUND: return "PLATFORM_NOT_FOUND_KHR";
+    default: return "ERROR";
+    }
+}
+
+typedef struct dlpi_cl {
+    dlpi_gpu gpu; /* first */
+    dlpi_cl_calls call;
+    void *context, *queue, *consumer;
+    void *copied[DLPI_DEVICE_BUFFERS];   /* marker after the copies into a buffer */
+    void *readers[DLPI_DEVICE_BUFFERS];  /* marker after the work that reads it, of release_after */
+    void *consumed[DLPI_DEVICE_BUFFERS]; /* the same, of the consumer */
+} dlpi_cl;
+
+static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
+    char words[96];
+    if (rc == 0) return 0;
+    snprintf(words, sizeof words, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
+    dlpi_gpu_note(&c->gpu, words);
+    return rc;
+}
+
+static int dlpi_cl_fail(int32_t rc, const char *what, int code, const char *field, dlp_error *err) {
+    return dlpi_error_set(err, code, field, "%s: CL_%s (%d)", what, dlpi_cl_name(rc), (int)rc);
+}
+
+static int dlpi_cl_open(void *user) { return dlpi_gpu_open(&((dlpi_cl *)user)->gpu); }
+
+static void dlpi_cl_forget(dlpi_cl *c, void **event) {
+    if (*event) c->call.event_release(*event);
+    *event = NULL;
+}
+
+/* Nothing enqueued may touch the slots or the buffers when they go. */
+static void dlpi_cl_drain(dlpi_cl *c) {
+    if (!c->gpu.dirty) return;
+    c->gpu.dirty = 0;
+    c->call.finish(c->queue);
+    if (c->consumer) c->call.finish(c->consumer);
+    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
+        if (c->readers[i]) c->call.events_wait(1, &c->readers[i]);
+        dlpi_cl_forget(c, &c->copied[i]);
+        dlpi_cl_forget(c, &c->readers[i]);
+        dlpi_cl_forget(c, &c->consumed[i]);
+    }
+}
+
+static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
+    dlpi_cl *c = user;
+    int32_t rc = 0;
+    void *buffer =
+        c->call.buffer_create(c->context, DLPI_CL_READ_WRITE, bytes ? (size_t)bytes : 1, NULL, &rc);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clCreateBuffer");
+    *dev = buffer;
+    return 0;
+}
+
+static void dlpi_cl_free(void *user, void *dev) {
+    dlpi_cl *c = user;
+    dlpi_cl_drain(c);
+    c->call.buffer_release(dev);
+}
+
+/* Copies of a queue may overtake each other: each waits by itself. Waiting for the consumer's
+   commands ends only if they have been sent to the device, hence the flush. */
+static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
+    int32_t rc;
+    if (c->gpu.ordered[buffer] || c->consumer == NULL) return 0;
+    rc = c->call.marker(c->consumer, 0, NULL, &c->consumed[buffer]);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clEnqueueMarkerWithWaitList");
+    c->gpu.ordered[buffer] = 1;
+    return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
+}
+
+/* What a copy into the buffer is to wait for. */
+static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
+    int rc;
+    *n = 0;
+    c->gpu.dirty = 1;
+    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
+    if (c->readers[buffer]) wait[(*n)++] = c->readers[buffer];
+    if (c->consumed[buffer]) wait[(*n)++] = c->consumed[buffer];
+    return 0;
+}
+
+static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                               uint64_t bytes, uint32_t buffer) {
+    dlpi_cl *c = user;
+    void *wait[2];
+    uint32_t n;
+    int rc = dlpi_cl_waits(c, buffer, wait, &n);
+    if (rc != 0) return rc;
+    return dlpi_cl_said(c,
+                        c->call.copy(c->queue, from, to, (size_t)from_at, (size_t)to_at,
+                                     (size_t)bytes, n, n ? wait : NULL, NULL),
+                        "clEnqueueCopyBuffer");
+}
+
+static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
+    dlpi_cl *c = user;
+    void *wait[2];
+    uint32_t n;
+    int rc;
+    if (bytes == 0) return 0;
+    if ((rc = dlpi_cl_waits(c, buffer, wait, &n)) != 0) return rc;
+    return dlpi_cl_said(
+        c, c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL, NULL),
+        "clEnqueueWriteBuffer");
+}
+
+static int dlpi_cl_record(void *user, uint32_t buffer) {
+    dlpi_cl *c = user;
+    int32_t rc = c->call.marker(c->queue, 0, NULL, &c->copied[buffer]);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clEnqueueMarkerWithWaitList");
+    c->gpu.ordered[buffer] = 0;
+    dlpi_cl_forget(c, &c->readers[buffer]); /* the runtime keeps what commands wait for */
+    dlpi_cl_forget(c, &c->consumed[buffer]);
+    return dlpi_cl_said(c, c->call.flush(c->queue), "clFlush");
+}
+
+static int dlpi_cl_done(void *user, uint32_t buffer) {
+    dlpi_cl *c = user;
+    int32_t status = 0;
+    int32_t rc =
+        c->call.event_info(c->copied[buffer], DLPI_CL_EVENT_STATUS, sizeof status, &status, NULL);
+    if (rc != 0) return dlpi_cl_said(c, rc, "clGetEventInfo");
+    if (status > 0) return 0;
+    dlpi_cl_forget(c, &c->copied[buffer]);
+    return status == 0 ? 1 : dlpi_cl_said(c, status, "the copy ended with");
+}
+
+static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_error *err) {
+    dlpi_cl *c = user;
+    void *event = NULL;
+    int32_t rc;
+    if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
+    rc = c->call.marker(queue, 0, NULL, &event);
+    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: after both */
+        void *both[2] = {event, c->readers[buffer]};
+        rc = c->call.marker(queue, 2, both, &event);
+        c->call.event_release(both[0]);
+    }
+    if (rc != 0)
+        return dlpi_cl_fail(rc, "clEnqueueMarkerWithWaitList", DLP_ERR_DEVICE, "stream", err);
+    if ((rc = c->call.flush(queue)) != 0) {
+        c->call.event_release(event);
+        return dlpi_cl_fail(rc, "clFlush", DLP_ERR_DEVICE, "stream", err);
+    }
+    dlpi_cl_forget(c, &c->readers[buffer]);
+    c->readers[buffer] = event;
+    return DLP_OK;
+}
+
+static void dlpi_cl_end(dlpi_cl *c) {
+    dlpi_cl_drain(c);
+    if (c->consumer) c->call.queue_release(c->consumer);
+    if (c->queue) c->call.queue_release(c->queue);
+    if (c->context) c->call.context_release(c->context);
+    free(c);
+}
+
+/* The n-th device of all platforms. */
+static int dlpi_cl_nth(dlpi_cl *c, int32_t nth, dlp_error *err) {
+    void *platforms[DLPI_CL_ROOM], *devices[DLPI_CL_ROOM];
+    uint32_t n_platforms = 0, seen = 0;
+    int32_t rc = c->call.platforms(DLPI_CL_ROOM, platforms, &n_platforms);
+    if (rc == DLPI_CL_PLATFORM_NOT_FOUND)
+        n_platforms = 0;
+    else if (rc != 0)
+        return dlpi_cl_fail(rc, "clGetPlatformIDs", DLP_ERR_UNSUPPORTED, "", err);
+    if (n_platforms > DLPI_CL_ROOM) n_platforms = DLPI_CL_ROOM;
+    for (uint32_t i = 0; i < n_platforms; i++) {
+        uint32_t n = 0;
+        rc = c->call.devices(platforms[i], DLPI_CL_ALL_DEVICES, DLPI_CL_ROOM, devices, &n);
+        if (rc == DLPI_CL_DEVICE_NOT_FOUND) continue;
+        if (rc != 0) return dlpi_cl_fail(rc, "clGetDeviceIDs", DLP_ERR_DEVICE, "", err);
+        if (n > DLPI_CL_ROOM) n = DLPI_CL_ROOM;
+        if (nth >= 0 && (uint32_t)nth - seen < n) {
+            c->gpu.info.device_id = devices[(uint32_t)nth - seen];
+            return DLP_OK;
+        }
+        seen += n;
+    }
+    if (seen == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no OpenCL %s",
+                              n_platforms ? "device" : "platform is installed");
+    return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%u", (int)nth,
+                          seen - 1);
+}
+
+/* Context and device of the user's queue, or of the user's context, or of their own. */
+static int dlpi_cl_find(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
+    void *devices[DLPI_CL_ROOM];
+    void **device = &c->gpu.info.device_id, *context = d->context;
+    size_t used = 0;
+    int32_t rc = 0;
+    if (d->queue) {
+        rc = c->call.queue_info(d->queue, DLPI_CL_QUEUE_DEVICE, sizeof *device, device, NULL);
+        if (rc == 0)
+            rc =
+                c->call.queue_info(d->queue, DLPI_CL_QUEUE_CONTEXT, sizeof context, &context, NULL);
+        if (rc != 0) return dlpi_cl_fail(rc, "clGetCommandQueueInfo", DLP_ERR_DEVICE, "queue", err);
+    } else if (context) {
+        rc = c->call.context_info(context, DLPI_CL_CONTEXT_DEVICES, sizeof devices, devices, &used);
+        if (rc != 0) return dlpi_cl_fail(rc, "clGetContextInfo", DLP_ERR_DEVICE, "context", err);
+        if (d->device < 0 || (size_t)d->device >= used / sizeof *devices)
+            return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: the context has %u devices",
+                                  (int)d->device, (unsigned)(used / sizeof *devices));
+        *device = devices[d->device];
+    } else {
+        if ((rc = dlpi_cl_nth(c, d->device, err)) != DLP_OK) return rc;
+        c->context = c->call.context_create(NULL, 1, device, NULL, NULL, &rc);
+        if (rc == 0) return DLP_OK;
+        c->context = NULL;
+        return dlpi_cl_fail(rc, "clCreateContext", DLP_ERR_DEVICE, "device", err);
+    }
+    if ((rc = c->call.context_retain(context)) != 0)
+        return dlpi_cl_fail(rc, "clRetainContext", DLP_ERR_DEVICE, "context", err);
+    c->context = context;
+    return DLP_OK;
+}
+
+/* Keep a queue of the user's. */
+static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, dlp_error *err) {
+    int32_t rc = c->call.queue_retain(queue);
+    if (rc != 0) return dlpi_cl_fail(rc, "clRetainCommandQueue", DLP_ERR_DEVICE, field, err);
+    *to = queue;
+    return DLP_OK;
+}
+
+static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libOpenCL.so.1";
+    size_t n = sizeof dlpi_cl_symbols / sizeof *dlpi_cl_symbols;
+    dlp_device_info *info = &c->gpu.info;
+    int32_t rc = dlpi_gpu_load(&c->call, dlpi_cl_symbols, n, library, err);
+    if (rc != DLP_OK || (rc = dlpi_cl_find(c, d, err)) != DLP_OK) return rc;
+    if (d->queue && (rc = dlpi_cl_keep(c, d->queue, &c->queue, "queue", err)) != DLP_OK) return rc;
+    if (d->queue == NULL) {
+        void *queue = c->call.queue_create(c->context, info->device_id, 0, &rc);
+        if (rc != 0) return dlpi_cl_fail(rc, "clCreateCommandQueue", DLP_ERR_DEVICE, "", err);
+        c->queue = queue;
+    }
+    if (d->consumer && (rc = dlpi_cl_keep(c, d->consumer, &c->consumer, "consumer", err)) != DLP_OK)
+        return rc;
+    rc = c->call.device_info(info->device_id, DLPI_CL_DEVICE_NAME, sizeof info->name - 1,
+                             info->name, NULL);
+    if (rc != 0) info->name[0] = 0; /* for people only, and it may be too long */
+    info->kind = "opencl";
+    info->context = c->context;
+    info->queue = c->queue;
+    dlpi_copy_text(info->unpinned, sizeof info->unpinned, "OpenCL cannot pin memory");
+    dlpi_copy_text(c->gpu.base, sizeof c->gpu.base, "opencl");
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
+    dlp_opencl_desc zero;
+    dlpi_cl *c;
+    int rc;
+    memset(&zero, 0, sizeof zero);
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if ((c = calloc(1, sizeof *c)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
+    if ((rc = dlpi_cl_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cl_end(c);
+        return rc;
+    }
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cl_open,
+                        .close = dlpi_gpu_leave,
+                        .alloc = dlpi_cl_alloc,
+                        .free = dlpi_cl_free,
+                        .copy = dlpi_cl_copy,
+                        .record = dlpi_cl_record,
+                        .done = dlpi_cl_done,
+                        .user = c,
+                        .handles = 1,
+                        .copy_within = dlpi_cl_copy_within};
+    return DLP_OK;
+}
+
+static bool dlpi_is_cl(const dlp_device *d) { return d->copy == dlpi_cl_copy; }
+
+#else
+
+DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err) {
+    DLPI_UNUSED(out);
+    DLPI_UNUSED(desc);
+    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                          "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
+}
+#endif /* DLPIPE_OPENCL */
+
+#ifdef DLPIPE_CUDA
+
+typedef struct dlpi_cuda_calls {
+    int (*init)(unsigned flags);
+    int (*error_name)(int rc, const char **name);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_count)(int *count);
+    int (*device_name)(char *name, int size, int device);
+    int (*primary_retain)(void **context, int device);
+    int (*primary_release)(int device);
+    int (*ctx_device)(int *device);
+    int (*ctx_push)(void *context);
+    int (*ctx_pop)(void **context);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream, void *event, unsigned flags);
+    int (*stream_sync)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*event_sync)(void *event);
+    int (*mem_alloc)(unsigned long long *address, size_t bytes);
+    int (*mem_free)(unsigned long long address);
+    int (*mem_info)(size_t *left, size_t *all);
+    int (*host_register)(void *mem, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *mem);
+    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
+    int (*copy_within)(unsigned long long to, unsigned long long from, size_t bytes, void *stream);
+} dlpi_cuda_calls;
+
+#define DLPI_CU(field, name) \
+    { name, offsetof(dlpi_cuda_calls, field) }
+static const dlpi_symbol dlpi_cuda_symbols[] = {
+    DLPI_CU(init, "cuInit"),
+    DLPI_CU(error_name, "cuGetErrorName"),
+    DLPI_CU(device_get, "cuDeviceGet"),
+    DLPI_CU(device_count, "cuDeviceGetCount"),
+    DLPI_CU(device_name, "cuDeviceGetName"),
+    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
+    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
+    DLPI_CU(ctx_device, "cuCtxGetDevice"),
+    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
+    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
+    DLPI_CU(stream_create, "cuStreamCreate"),
+    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
+    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
+    DLPI_CU(stream_sync, "cuStreamSynchronize"),
+    DLPI_CU(event_create, "cuEventCreate"),
+    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
+    DLPI_CU(event_record, "cuEventRecord"),
+    DLPI_CU(event_query, "cuEventQuery"),
+    DLPI_CU(event_sync, "cuEventSynchronize"),
+    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
+    DLPI_CU(mem_free, "cuMemFree_v2"),
+    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
+    DLPI_CU(host_register, "cuMemHostRegister_v2"),
+    DLPI_CU(host_unregister, "cuMemHostUnregister"),
+    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
+    DLPI_CU(copy_within, "cuMemcpyDtoDAsync_v2"),
+};
+#undef DLPI_CU
+
+enum {
+    DLPI_CU_NOT_READY = 600,
+    DLPI_CU_STREAM_NON_BLOCKING = 1,
+    DLPI_CU_EVENT_DISABLE_TIMING = 2,
+    DLPI_CU_REGISTER_PORTABLE = 1
 };
 
-enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
+typedef struct dlpi_cuda {
+    dlpi_gpu gpu; /* first */
+    dlpi_cuda_calls call;
+    void *context, *stream, *consumer;
+    int has_consumer, own_stream, retained, device;
+    void *copied[DLPI_DEVICE_BUFFERS];  /* event after the copies into a buffer */
+    void *readers[DLPI_DEVICE_BUFFERS]; /* event after the work that reads it */
+} dlpi_cuda;
 
-/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
-static int64_t dlpi_digits(const char **text) {
-    const char *begin = *text;
-    int64_t n = 0;
-    for (; **text >= '0' && **text <= '9'; ++*text) {
-        n = n * 10 + (**text - '0');
-        if (n > INT32_MAX) return -2;
-    }
-    return *text != begin ? n : -2;
+static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
+    const char *name = NULL;
+    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
+    snprintf(out, size, "%s: %s (%d)", what, name, rc);
 }
 
-/* A variable of the environment that is such a number; -1: not set; -2: no number. */
-static int64_t dlpi_env_number(const char *name) {
-    const char *text = getenv(name);
-    int64_t n;
-    if (text == NULL) return -1;
-    n = dlpi_digits(&text);
-    return *text == 0 ? n : -2;
-}
-
-/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
-   as many; -2: no such list, or it is shorter. */
-static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
-    int64_t tasks = -2, nodes = 0;
-    for (const char *at = list;; at++) {
-        int64_t n = dlpi_digits(&at), times = 1;
-        if (n >= 0 && strncmp(at, "(x", 2) == 0) {
-            at += 2;
-            times = dlpi_digits(&at);
-            if (*at++ != ')') return -2;
-        }
-        if (n < 1 || times < 1) return -2;
-        if (node == -1 && tasks >= 0 && tasks != n) return -1;
-        if (node == -1 || (node >= nodes && node < nodes + times)) tasks = n;
-        nodes += times;
-        if (*at == 0) return tasks;
-        if (*at != ',') return -2;
-    }
-}
-
-/* The first of the variables that Slurm has had for this list over the years. */
-static const char *dlpi_slurm_name(void) {
-    static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
-                                        "SLURM_NTASKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]) != NULL) return names[i];
-    return names[0];
-}
-
-static int64_t dlpi_slurm_number(const char *name) {
-    const char *list = getenv(name);
-    int64_t node = dlpi_env_number("SLURM_NODEID");
-    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
-}
-
-/* A pair of variables: a number below a number. */
-static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
-    if (r < 0 || w < 1)
-        return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
-                              "%s is %s, must be a number; it goes with %s", r < 0 ? low : high,
-                              (r < 0 ? r : w) == -1 ? "not set" : "none", r < 0 ? high : low);
-    if (r >= w)
-        return dlpi_error_set(err, DLP_ERR_ARG, low, "%s is %d, must be below %s, which is %d", low,
-                              (int)r, high, (int)w);
-    return DLP_OK;
-}
-
-/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
-   rank. */
-static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
-    *r = dlpi_env_number(by->rank);
-    *w = dlpi_env_number(by->world);
-    return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
-}
-
-/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
-   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
-   ranks as they come, and the daemons of an MPI that Slurm has started. */
-static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
-    bool first = by == dlpi_launchers;
-    if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
-    for (const dlpi_launcher *o = by + 1; w > 1 && o < dlpi_launchers + DLPI_LAUNCHERS; o++) {
-        int64_t its, of;
-        if (o->local_world == NULL && !first) continue;
-        if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
-            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
-                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
-                                  "of this run",
-                                  by->rank, (int)r, o->rank, (int)its, (int)w);
-    }
-    return DLP_OK;
-}
-
-/* Rank and world_size; *by: whose; NULL where there is no launcher. */
-static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
-    to->rank = 0;
-    to->world_size = 1;
-    *by = NULL;
-    for (const dlpi_launcher *l = dlpi_launchers; l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
-        int64_t r, w;
-        int rc;
-        if (!dlpi_launched(l, &r, &w)) continue;
-        if ((rc = dlpi_env_pair(l->rank, r, l->world, w, err)) != DLP_OK) return rc;
-        to->rank = (uint32_t)r;
-        to->world_size = (uint32_t)w;
-        *by = l;
-        return dlpi_launchers_agree(l, r, w, err);
-    }
-    return DLP_OK;
-}
-
-/* Rank and ranks on this node as l says them; *found: it does. */
-static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
-    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
-    int64_t r = dlpi_env_number(l->local);
-    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
-    int rc;
-    *found = r != -1 || (w != -1 && l->local_world != NULL);
-    if (!*found) return DLP_OK;
-    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
-    if (w > to->world_size)
-        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
-                              name, (int)w, l->world, to->world_size);
-    to->local_rank = (uint32_t)r;
-    to->local_world_size = (uint32_t)w;
-    return DLP_OK;
-}
-
-/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
-static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
-    bool found = false;
-    int rc = DLP_OK;
-    to->local_rank = 0;
-    to->local_world_size = 1;
-    for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
-        int64_t r, w;
-        if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
-            continue;
-        rc = dlpi_ranks_local(to, l, &found, err);
-        if (rc != DLP_OK || found) break;
-    }
+/* A call of a callback returned rc. */
+static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+    char words[96];
+    if (rc == 0) return 0;
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    dlpi_gpu_note(&c->gpu, words);
     return rc;
 }
 
-/* ---- cores ---- */
-
-/* Has the process begun with this in its environment? Not known of another user's. */
-static bool dlpi_began_with(int64_t pid, const char *entry) {
-    char path[64], *one = NULL;
-    size_t room = 0;
-    bool has = false;
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/environ", pid);
-    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
-    if (f == NULL) return false;
-    while (!has && getdelim(&one, &room, 0, f) > 0) has = strcmp(one, entry) == 0;
-    free(one);
-    fclose(f);
-    return has;
+static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
+                          dlp_error *err) {
+    char words[96];
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    return dlpi_error_set(err, code, field, "%s", words);
 }
 
-/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
-   is seen, as in a container of our own. */
-static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
-    char entry[64], path[64];
-    int64_t pid = getppid();
-    const char *rank = by ? getenv(by->rank) : NULL;
-    if (rank == NULL) return 0;
-    snprintf(entry, sizeof entry, "%s=%s", by->rank, rank);
-    for (int i = 0; i < 64 && pid > 0 && dlpi_began_with(pid, entry); i++) {
-        uint64_t up;
-        snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
-        up = dlpi_read_number(path, "PPid:");
-        pid = up < INT32_MAX ? (int64_t)up : 0;
-    }
-    return pid;
+static int dlpi_cuda_enter(dlpi_cuda *c) {
+    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
 }
 
-/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
-static uint64_t dlpi_cpu_place(int cpu) {
-    static const char *const files[] = {"physical_package_id", "core_id"};
-    uint64_t place = 0;
-    for (int i = 0; i < 2; i++) {
-        char path[96];
-        uint64_t n;
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
-        n = dlpi_read_number(path, NULL);
-        place = place << 24 | (n < 1u << 24 ? n : 0);
-    }
-    return place << 12 | (uint64_t)cpu;
+/* rc: of what was done inside. */
+static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
+    void *was;
+    int popped = c->call.ctx_pop(&was);
+    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
 }
 
-static int dlpi_place_compare(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The CPUs of the set in their order of places. */
-static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
-    uint64_t place[DLP_MAX_CPUS] = {0};
-    int n = 0;
-    for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
-        if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
-    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
-    for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
-    return n;
-}
-
-/* This rank's piece of what all of the node may use. */
-static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
-    uint64_t from = to->local_rank * n / to->local_world_size;
-    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
-    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
-    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
-    to->cores = to->n_cpus;
-}
-
-/* It has been confined to these. If the node has fewer than all ranks would have so, some share
-   theirs, as where each has a socket: its part of them counts. */
-static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
-    uint64_t most = node / to->local_world_size;
-    if (most < 1) most = 1;
-    to->confined = 1;
-    to->n_cpus = (int32_t)n;
-    to->cores = (int32_t)(most < n ? most : n);
-    memcpy(to->cpus, all, n * sizeof *all);
-}
-
-static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
-    int32_t all[DLP_MAX_CPUS];
-    int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
-    cpu_set_t own, its;
-    uint64_t quota = dlpi_cpu_quota() / to->local_world_size, n, node;
-    bool seen = pid > 0 && sched_getaffinity((pid_t)pid, sizeof its, &its) == 0, known;
-    online = online < 1 ? 1 : online < DLP_MAX_CPUS ? online : DLP_MAX_CPUS;
-    CPU_ZERO(&own);
-    known = sched_getaffinity(0, sizeof own, &own) == 0;
-    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++) CPU_SET(cpu, &own);
-    n = (uint64_t)dlpi_cpu_list(&own, all);
-    node = seen ? (uint64_t)CPU_COUNT(&its) : (uint64_t)online;
-    if (known && (seen ? !CPU_EQUAL(&own, &its) : n < node))
-        dlpi_cpus_own(to, all, n, node);
-    else
-        dlpi_cpus_share(to, all, n);
-    if (quota < 1) quota = 1;
-    if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
-}
-
-/* ---- calls ---- */
-
-DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
-    const dlpi_launcher *by;
-    dlp_ranks found;
-    int rc;
-    if (rank == NULL || world_size == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, rank ? "world_size" : "rank", "it is NULL");
-    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
-    *rank = found.rank;
-    *world_size = found.world_size;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
-    const dlpi_launcher *by;
-    dlp_ranks found;
-    int rc;
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
-    memset(&found, 0, sizeof found);
-    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
-    dlpi_ranks_cpus(&found, by);
-    *out = found;
-    return DLP_OK;
-}
-
-/* Once in a process: as one of many this reads all that the others read, too. */
-static void dlpi_ranks_warn(dlp_pipe *p) {
-    static int32_t said;
-    const dlpi_launcher *by;
-    dlp_ranks found;
-    if (p->ranks_given || dlpi_ranks_find(&found, &by, NULL) != DLP_OK) return;
-    if (found.world_size < 2 || DLPI_XCHG_SEQ(&said, 1) != 0) return; /* N9 <-> N9 */
-    dlpi_warn(p,
-              "%s=%u, but world_size isn't set: every rank reads all items. Set rank and "
-              "world_size (dlp_ranks_describe); world_size = 1 if that's meant",
-              by->world, found.world_size);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
-                  "sampler", NULL);
-    if (st == NULL) return dlpi_add_refused(p);
-    st->sampler = *desc;
-    return dlpi_added(p, st, DLP_OK);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
-    st->repeat = *desc;
-    return dlpi_added(p, st, dlpi_repeat_check(p, st));
-}
-
-/* Is the stage added last one that makes items of what fetch writes? */
-static bool dlpi_last_expands(const dlp_pipe *p) {
-    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
-}
-
-DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
-    dlpi_stage *st;
-    int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *desc->dataset;
-    if (st->dataset.filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
-                        st->dataset.filter);
-    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
-}
-
-DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
-    st->item = desc->item;
-    st->batch = desc->batch;
-    st->user = desc->user;
-    return dlpi_added(p, st, dlpi_map_check(p, st));
-}
-
-DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
-    dlpi_stage *st;
-    int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    st->batching = *desc;
-    st->collate = desc->collate;
-    st->user = desc->collate_user;
-    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
-        st->batching.out_fields = st->fields;
-        rc = dlpi_keep_names(p, st, desc->n_out_fields);
-    }
-    return dlpi_added(p, st, rc);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
-        return dlpi_add_refused(p);
-    dlpi_transfer_of(st)->d = *desc;
-    dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
-    st->w.num_workers = desc->threaded;
-    return dlpi_added(p, st, dlpi_transfer_check(p, st));
-}
-
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_cache *)st->self)->bytes = desc->bytes;
-    return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
-
-DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    st->item = dlpi_guard_item;
-    st->w.idempotent = 1; /* it changes nothing */
-    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
-}
-
-DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
-                                dlp_guard_stats *out) {
-    const dlpi_guard *g;
-    if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
-    if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
-    g = p->stages[guard].self;
-    if (field >= g->n) return DLP_ERR_ARG;
-    if (!p->started) return DLP_ERR_STATE;
-    memset(out, 0, sizeof *out);
-    for (int w = 0; w < p->stages[guard].n_workers; w++) {
-        const dlpi_guard_block *b = dlpi_area_at(p, DLPI_REC_OWN + guard, (uint64_t)w);
-        out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
-        out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
-        out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
-        out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
-    }
-    return DLP_OK;
-}
-
-DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
-                  &desc->fetch.workers);
-    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
-}
-
-DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
-    return st == NULL ? dlpi_add_refused(p)
-                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
-}
-
-/* ---- a split stage ---- */
-
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
-    };
-    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK)
-        rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
-                         DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
-}
-
-/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
-static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
-                           uint64_t **first) {
-    uint64_t sum = 0;
-    int rc;
-    *first = NULL;
-    if (d->rows == NULL) {
-        if (d->n_chunks == 0) return DLP_OK;
-        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
-    }
-    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
-                     "1..2^31 - 1, of rows");
-    if (rc != DLP_OK) return rc;
-    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
-    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
-    for (uint64_t c = 0; c < d->n_chunks; c++) {
-        uint64_t most = DLPI_MAX_ITEMS - sum;
-        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
-        if (d->rows[c] > most)
-            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
-                            (int64_t)d->rows[c]);
-        (*first)[c + 1] = sum += d->rows[c];
-    }
-    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
-    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
-    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
-    dlpi_stage *st;
-    dlpi_split *c;
-    int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    c = st->self;
-    c->d = *desc;
-    if ((rc = dlpi_split_check(p, st)) == DLP_OK)
-        rc = dlpi_split_sums(p, st->name, desc, &c->first);
-    return dlpi_added(p, st, rc);
-}
-
-DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
-    if (p == NULL) return DLP_ERR_ARG;
-    if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
-    if (from < 0 || from >= p->n_stages)
-        return dlpi_bad(p, "", "from", "a stage of this pipe", from);
-    if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
-    if (p->stages[from].link_next >= 0)
-        return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
-    if (p->stages[to].link_prev >= 0)
-        return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
-    p->stages[from].link_next = to;
-    p->stages[to].link_prev = from;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
-}
-
-DLPDEF const char *dlp_link_name(int kind) {
-    static const char *const names[] = {"?", "spsc", "mpsc", "claim", "gather"};
-    return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
-}
-
-/* What is after the n bytes that were written. */
-static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
-    bool room = (size_t)n < size;
-    *left = room ? size - (size_t)n : 0;
-    return room ? buf + n : NULL;
-}
-
-static int dlpi_link_format(const dlp_link *l, char *at, size_t left) {
-    char ends[80];
-    snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
-    return snprintf(
-        at, left, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n", ends,
-        dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes);
-}
-
-DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
-    int n = 0;
-    size_t left;
-    if (plan == NULL) return DLP_ERR_ARG;
-    for (uint32_t i = 0; i < plan->n_lines; i++) {
-        const dlp_plan_line *l = &plan->lines[i];
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
-                      l->what, l->count, l->bytes_each, l->bytes);
-    }
-    {
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
-                      plan->total_bytes);
-    }
-    for (uint32_t i = 0; i < plan->n_links; i++) {
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += dlpi_link_format(&plan->links[i], at, left);
-    }
-    return n;
-}
-
-DLPDEF int dlp_pipe_start(dlp_pipe *p) {
-    int rc;
-    if (p == NULL) return DLP_ERR_ARG;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->started) return DLP_ERR_STATE;
-    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+static int dlpi_cuda_open(void *user) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_gpu_open(&c->gpu);
+    if (rc == 0) c->gpu.info.unpinned[0] = 0;
     return rc;
 }
 
-/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
-static int dlpi_held_fail(dlp_pipe *p) {
-    return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
-                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
-                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
-                          p->n_held == 1 ? "it" : "one");
+/* Nothing enqueued may touch the slots or the buffers when they go. */
+static void dlpi_cuda_drain(dlpi_cuda *c) {
+    if (!c->gpu.dirty) return;
+    c->gpu.dirty = 0;
+    c->call.stream_sync(c->stream);
+    if (c->has_consumer) c->call.stream_sync(c->consumer);
+    for (uint32_t i = 0; i < DLPI_DEVICE_BUFFERS; i++)
+        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
-DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
-
-/* May the caller take batches? DLP_OK, or why not. */
-static int dlpi_may_take(const dlp_pipe *p) {
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    return p->used_at_first == 0 ? DLP_ERR_STATE : DLP_OK; /* subscribers have all */
+static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    DLPI_UNUSED(bytes);
+    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.host_unregister(mem);
+    c->gpu.info.pinned = 0;
+    dlpi_cuda_leave(c, 0);
 }
 
-DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    int rc;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    dlpi_exported_sweep(p);
-    if (p->err.code != 0) return p->err.code;
-    if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
-    p->held_err.code = 0;
-    if (p->epoch_end_due) {
-        p->epoch_end_due = 0;
-        return DLP_EPOCH_END;
-    }
-    return dlpi_next(p, out, timeout_ms);
+/* Pageable copies are right, too: only a failed push fails. */
+static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
+    c->gpu.info.pinned = rc == 0;
+    if (rc != 0)
+        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
+                        sizeof c->gpu.info.unpinned);
+    rc = dlpi_cuda_leave(c, 0);
+    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
+    return rc;
 }
 
-DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
-    uint32_t s;
-    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = dlpi_held_slot(p, batch);
-    return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
+static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
+    dlpi_cuda *c = user;
+    unsigned long long address = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
+    if (rc == 0) *dev = (void *)(uintptr_t)address;
+    return dlpi_cuda_leave(c, rc);
 }
 
-DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
-    int rc;
-    if (p == NULL) return DLP_ERR_ARG;
-    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (p->err.code != 0) return p->err.code;
-    p->epoch_end_due = 0;
-    if (!p->epoch_open) return DLP_OK;
-    dlpi_epoch_leave(p, p->epoch_now);
-    dlpi_schedule_inline(p, 1);
-    return DLP_OK;
+static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+    dlpi_cuda *c = user;
+    size_t left = 0, all = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
+    if (rc == 0) *bytes = left;
+    return dlpi_cuda_leave(c, rc);
 }
 
-DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
-    dlpi_state s;
-    int rc;
-    if (p == NULL || state == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
-    if (!p->started || p->closing)
-        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
-    if (dlpi_forked(p))
-        return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->sharing != NULL)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
-                              "a pipe with subscribers goes on only");
-    if (p->err.code != 0) {
-        if (err) *err = p->err;
-        return p->err.code;
-    }
-    if (p->seeks >= DLPI_SEEKS_MAX)
-        return dlpi_error_set(err, DLP_ERR_STATE, "", "%u seeks without a batch between them",
-                              DLPI_SEEKS_MAX);
-    if ((rc = dlpi_state_check_all(p, state, &s, "state", err)) != DLP_OK) return rc;
-    dlpi_seek(p, &s);
-    return DLP_OK;
+static void dlpi_cuda_free(void *user, void *dev) {
+    dlpi_cuda *c = user;
+    if (dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.mem_free((unsigned long long)(uintptr_t)dev);
+    dlpi_cuda_leave(c, 0);
 }
 
-DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
-    dlpi_state s;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (epoch >= DLPI_MAX_EPOCH || batch >= dlpi_epoch_most(p)) return DLP_ERR_ARG;
-    dlpi_state_config(p, &s);
-    s.epoch = epoch;
-    s.batch = batch;
-    if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
-    if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    dlpi_state_give(&s, out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
-    dlpi_stage *st;
-    if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    st = &p->stages[stage];
-    return dlpi_tune_ask(p, st, n);
-}
-
-DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
-    int saved = errno;
-    if (p == NULL) return;
-    DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->can_wake) != 0 && /* S2 <- S2: what start made is there, */
-        (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
-        dlpi_stop_now(p);
-    errno = saved;
-}
-
-DLPDEF int dlp_pipe_close(dlp_pipe *p) {
-    if (p == NULL) return DLP_OK;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
-    if (p->exports.slots == NULL && !p->closing &&
-        p->n_held > 0) /* tensors are given away on purpose */
-        dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
-                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return dlpi_exported_close(p);
-}
-
-DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
-    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
-    if (p == NULL) return &none;
-    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
-                                                                                 : &p->err;
-}
-
-DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
-}
-
-DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
-    dlpi_state s;
-    uint32_t slot = 0;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->started) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
-    dlpi_state_config(p, &s);
-    if (batch == NULL || p->d.unordered)
-        dlpi_state_now(p, &s);
-    else
-        p->lender->state(p, slot, &s);
-    dlpi_state_give(&s, out);
-    return DLP_OK;
-}
-
-DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
-    if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
-    return (int64_t)dlpi_epoch_batches(p);
-}
-
-/* ---- what was taken for zeros ---- */
-
-static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (p->started) return DLP_OK;
-    if (p->err.code != 0) return p->err.code;
-    return p->n_slots > 0 ? DLP_OK : DLP_ERR_STATE;
-}
-
-DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = p->d;
-    out->prefetch_factor = (int32_t)p->prefetch;
-    out->max_held = (int32_t)p->max_held;
-    if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
-    return DLP_OK;
-}
-
-static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
-    *out = st->w;
-    out->num_workers = st->begin; /* w has room for workers_max */
-    if (out->num_workers == 0) out->num_workers = DLP_NONE;
-    out->name = st->name;
-}
-
-DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    dlpi_workers_resolved(&p->stages[stage], out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = p->sampler->sampler;
-    out->samples_per_epoch = p->samples;
-    out->world_size = (uint32_t)p->world;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
-    if (out->epochs == 0) out->epochs = 1;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
-    const dlpi_fetch *many;
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = (dlp_fetch_desc){.dataset = &p->fetch->dataset, .in_flight = 1};
-    dlpi_workers_resolved(p->fetch, &out->workers);
-    if ((many = p->fetch->self) == NULL) return DLP_OK;
-    out->fetcher = many->fetcher;
-    out->in_flight = p->fetch->in_flight;
-    out->batch_pool = many->batch_pool;
-    out->async = many->async;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = p->batcher->batching;
-    out->batch_workers = p->batcher->w.num_workers;
-    if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
-    dlpi_workers_resolved(p->batcher, &out->workers);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    if (p->sink == NULL) return DLP_ERR_ARG;
-    *out = dlpi_transfer_of(p->sink_stage)->d;
-    out->device = &dlpi_transfer_of(p->sink_stage)->device;
-    return DLP_OK;
-}
-
-#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
-
-DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
-    return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
-}
-
-DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
-    dlpi_making *m = (dlpi_making *)(void *)x;
-    const dlpi_expand *by = m->by;
-    if (x->n_made >= by->d.max_out) {
-        m->above = true;
-        return NULL;
-    }
-    m->item = *x->item;
-    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
-                      &m->fields, true);
-    x->n_made++;
-    return &m->item;
-}
-
-/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
-   refused. */
-static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
-        const dlp_field *f = &ds->fields[i];
-        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
-        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
-            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
-        sum = dlpi_sum(sum, bytes);
-    }
-    return dlpi_times(sum, rows);
-}
-
-/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows,
-   or next does, where that takes less than to wait for one of those. source: what else says what
-   the rows are, or NULL. */
-static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t rows,
-                                   const void *source) {
-    dlp_expand_desc d = {.workers = fetch->workers};
-    int32_t n = d.workers.num_workers;
-    if (source != NULL)
-        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
-    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
-        return dlpi_bad(p, "", "fetch.fetcher",
-                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
-                        fetch->fetcher);
-    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
-    if (d.workers.name == NULL) d.workers.name = "filter";
-    if (n == 0) d.workers.num_workers = DLP_NONE;
-    if (n > 2) n = 2;
-    if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
-    fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
-    return dlp_pipe_add_expand(p, &d);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
-    return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
-}
-
-/* ---- one cu_seqlens of a batch ---- */
-
-typedef struct dlpi_flat {
-    int32_t *bounds; /* NULL: it only counts */
-    uint32_t n;      /* segments */
-    int32_t end, longest;
-} dlpi_flat;
-
-/* A segment ends here, unless it has no tokens. */
-static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
-    if (end == x->end) return;
-    if (end - x->end > x->longest) x->longest = end - x->end;
-    x->end = end;
-    x->n++;
-    if (x->bounds != NULL) x->bounds[x->n] = end;
-}
-
-/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
-   consumer's, who may have written others. */
-static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
-    const int32_t from = x->end;
-    for (int64_t i = 0; i < n; i++) {
-        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
-        dlpi_flat_end(x, from + bounds[i]);
-    }
-    dlpi_flat_end(x, from + tokens);
-    return true;
-}
-
-static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
-                           int32_t tokens) {
-    const int32_t *row = bounds->data;
-    if (x->bounds != NULL) x->bounds[0] = 0;
-    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
-        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
-    return true;
-}
-
-static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
-    for (uint32_t i = 0; i < b->n_fields; i++) {
-        const dlp_tensor *f = &b->fields[i];
-        if (strcmp(f->name, name) == 0)
-            return f->dtype == DLP_I32 && f->ndim == 2 && f->shape[0] == b->count ? f : NULL;
-    }
-    return NULL;
-}
-
-DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
-                            int32_t *longest) {
-    const dlp_tensor *bounds, *places;
-    dlpi_flat counted = {NULL, 0, 0, 0}, made = {cu_seqlens, 0, 0, 0};
-    int32_t tokens;
-    if (batch == NULL || cu_seqlens == NULL) return DLP_ERR_ARG;
-    bounds = dlpi_flat_field(batch, "cu_seqlens");
-    places = dlpi_flat_field(batch, "position_ids");
-    if (bounds == NULL || places == NULL) return DLP_ERR_ARG;
-    if (dlpi_times((uint64_t)places->shape[1], batch->count) > INT32_MAX) return DLP_ERR_LIMIT;
-    tokens = batch->count > 0 ? (int32_t)places->shape[1] : 0;
-    if (!dlpi_flat_rows(&counted, batch, bounds, tokens)) return DLP_ERR_ARG;
-    if (counted.n >= capacity) return DLP_ERR_LIMIT;
-    dlpi_flat_rows(&made, batch, bounds, tokens);
-    if (longest != NULL) *longest = made.longest;
-    return (int)made.n;
-}
-
-/* ---- the loader ---- */
-
-/* The stages of a loader, as its desc has them; a topology changes some of it before they are
-   added. */
-typedef struct dlpi_loader {
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_dataset dataset; /* fetch's */
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
-} dlpi_loader;
-
-/* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. */
-static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    struct {
-        const char *field, *wants;
-        int64_t brief, full;
-    } both[] = {
-        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
-         l->batch.batch_size},
-        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
-         l->fetch.workers.num_workers},
-        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
-        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
-         l->batch.last},
-        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
-        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
-    };
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
-        int64_t brief = both[i].brief, full = both[i].full;
-        if (brief != 0 && full != 0 && brief != full)
-            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
-        if (full == 0) both[i].full = brief;
-    }
-    l->batch.batch_size = (uint32_t)both[0].full;
-    /* inline, whichever way it was said */
-    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
-    l->sampler.order = (int32_t)both[2].full;
-    l->batch.last = (int32_t)both[3].full;
-    l->repeat.epochs = both[4].full;
-    l->sampler.seed = (uint64_t)both[5].full;
-    return DLP_OK;
-}
-
-/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
-   asked for beside the latter, and nothing else. */
-static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    const dlp_dataset *wired = d->fetch.dataset;
-    const char *given = dlpi_dataset_given(&d->dataset);
-    l->fetch.dataset = &l->dataset;
-    l->dataset = wired ? *wired : d->dataset;
-    if (wired == NULL || wired == &d->dataset) return DLP_OK;
-    if (given != NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
-                           "0. Set it in the source's desc, if that has it.",
-                           given);
-    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
-    return DLP_OK;
-}
-
-/* Without a device there is no transfer stage. */
-static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
-    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
-    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
-                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
-                    d->threaded ? d->threaded : d->device_buffers);
-}
-
-static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
-    };
-    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
-    *l = (dlpi_loader){
-        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
-    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
-    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
-    return dlpi_loader_short(p, d, l);
-}
-
-/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
-static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
-    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
-    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
-    if (each == 0) each = 2;
-    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
-    if (rc != DLP_OK) return rc;
-    p->d.prefetch_factor = (int32_t)(n * each);
-    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
-    return DLP_OK;
-}
-
-/* Classic, and several items at once in each worker: as many batches for each as these are of. */
-static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
-    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
-    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
-    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
-    if (rows > 0 && l->fetch.batch_pool > 0)
-        need = l->fetch.batch_pool / rows;
-    else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + (many + rows - 1) / rows;
-    if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
-    if (need > (uint64_t)p->d.prefetch_factor)
-        p->d.prefetch_factor = need < INT32_MAX ? (int32_t)need : INT32_MAX;
-    return dlpi_loader_classic(p, l);
-}
-
-static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int rc;
-    if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
-    if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
-                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
-    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
-}
-
-/* A stage between repeat and fetch that says what the rows of batches are. */
-typedef struct dlpi_loader_source {
-    int32_t order; /* of the sampler */
-    dlp_stage (*add)(dlp_pipe *p, const void *desc);
-    const void *desc;
-} dlpi_loader_source;
-
-/* source: NULL, the sampler does. */
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
-                            const dlpi_loader_source *source) {
-    dlpi_loader l;
-    int rc;
-    memset(&l, 0, sizeof l);
-    rc = dlpi_loader_stages(p, d, &l);
-    if (rc != DLP_OK) return rc;
-    if (source) l.sampler.order = source->order;
-    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(p, &l.sampler);
-    dlp_pipe_add_repeat(p, &l.repeat);
-    if (source) source->add(p, source->desc);
-    if (l.fetch.dataset->filter)
-        dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source);
-    dlp_pipe_add_fetch(p, &l.fetch);
-    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
-    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
-    dlp_pipe_add_batch(p, &l.batch);
-    if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
-    return dlp_pipe_start(p); /* or the code of what could not be added */
-}
-
-static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
-                            const dlpi_loader_source *source, dlp_error *err) {
-    dlp_pipe *p;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
-}
-
-DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
-    return dlpi_loader_open(out, desc, NULL, err);
-}
-
-/* ---- loading ---- */
-
-typedef struct dlpi_load_call {
-    dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
-    dlp_chunk c;
-    void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
-} dlpi_load_call;
-
-DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
-    const dlpi_load_call *l = c->internal;
-    if (k >= c->count) return UINT64_MAX;
-    return c->chunk_first +
-           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
-}
-
-static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
-        const uint8_t *from = l->data[f];
-        if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
-        for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
-            memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
-                   (size_t)bytes);
-    }
-}
-
-/* The run's rows are in memory already. */
-static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
+/* Put the copies that follow after what still reads the buffer. */
+static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
+    void *event = c->readers[buffer];
     int rc = 0;
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
-        if (l->data[f] == NULL)
-            return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
-                            l->c.index);
+    if (c->gpu.ordered[buffer]) return 0;
+    if (c->gpu.due[buffer])
+        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
+        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
+        if (rc == 0)
+            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
     }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    if (d->load) rc = d->load(d->user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
-    return rc;
+    if (rc != 0) return rc;
+    c->gpu.due[buffer] = 0;
+    c->gpu.ordered[buffer] = 1;
+    return 0;
 }
 
-/* Load the run of rows that has gathered in l, if any. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    if (d->rows_at != NULL) return dlpi_load_there(l, it);
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->load(d->user, &shown);
-}
-
-/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
-   neighbours. */
-static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
-    const dlpi_split *c = dlpi_split_of(l->w->p);
-    uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
+static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long to = (unsigned long long)(uintptr_t)dev;
     int rc;
-    for (uint64_t k = x->from / c->plan.batch; k * c->plan.batch < end; k++) {
-        uint64_t to = dlpi_chunk_share(&c->plan, axis, k, &first) + first;
-        if (first < x->from) first = x->from;
-        if (to > end) to = end;
-        if (first >= to) continue;
-        if (l->c.count > 0 && first - x->from == l->from + l->c.count) {
-            l->c.count += to - first;
-            continue;
+    if (bytes == 0) return 0;
+    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
+                            "cuMemcpyHtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                                 uint64_t bytes, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long at = (unsigned long long)(uintptr_t)to + to_at;
+    unsigned long long source = (unsigned long long)(uintptr_t)from + from_at;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy_within(at, source, (size_t)bytes, c->stream),
+                            "cuMemcpyDtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_record(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    c->gpu.ordered[buffer] = 0;
+    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_done(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c), query;
+    if (rc != 0) return -rc;
+    query = c->call.event_query(c->copied[buffer]);
+    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
+    rc = dlpi_cuda_leave(c, rc);
+    if (rc != 0) return -rc;
+    return query != DLPI_CU_NOT_READY;
+}
+
+static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
+    dlpi_cuda *c = user;
+    void *was;
+    int rc = c->call.ctx_push(c->context);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: after both */
+        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
+    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
+    c->call.ctx_pop(&was);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
+    c->gpu.due[buffer] = 1;
+    return DLP_OK;
+}
+
+static void dlpi_cuda_end(dlpi_cuda *c) {
+    void *was;
+    if (c->context && c->call.ctx_push(c->context) == 0) {
+        for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
+            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
+            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
         }
-        if ((rc = dlpi_load_run(l, it)) != 0) return rc;
-        l->from = first - x->from;
-        l->at = dlpi_chunk_row_at(&c->plan, x, first);
-        l->c.count = to - first;
+        if (c->own_stream) c->call.stream_destroy(c->stream);
+        c->call.ctx_pop(&was);
     }
-    return dlpi_load_run(l, it);
+    if (c->retained) c->call.primary_release(c->device);
+    free(c);
 }
 
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
-static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
-    const dlp_pipe *p = w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlpi_chunk_spot *x = &d->places[w->id];
-    dlpi_load_call l;
-    l.w = w;
-    l.from = l.at = 0;
-    l.c = (dlp_chunk){.index = it->index,
-                      .chunk_rows = dlpi_chunk_size(&d->plan, it->index),
-                      .chunk_first = dlpi_chunk_first(&d->plan, it->index),
-                      .epoch = it->epoch,
-                      .seed = it->seed,
-                      .attempt = it->attempt,
-                      .n_fields = it->n_fields,
-                      .worker = it->worker,
-                      .shuffled = d->d.shuffle_rows,
-                      .worker_state = it->worker_state,
-                      .data = l.data,
-                      .call = it->call,
-                      .internal = &l};
-    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
-    if (l.c.chunk_rows < x->size) return DLP_SKIP;
-    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
-    return dlpi_load_runs(&l, x, it);
+/* Find the device and its context. */
+static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libcuda.so.1";
+    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
+    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.init(0)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
+    if ((c->context = d->context) != NULL) return DLP_OK;
+    if ((rc = c->call.device_count(&count)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
+    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (d->device < 0 || d->device >= count)
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+                              (int)d->device, count - 1);
+    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
+    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
+    c->retained = 1;
+    return DLP_OK;
 }
 
-static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = it->call->w;
-    const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
-    uint64_t *word, key;
+/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
     int rc;
-    DLPI_UNUSED(user);
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
-    word = dlpi_chunk_word(p, it->index);
-    key = dlpi_chunk_key(p, s);
-    while (!dlpi_stopped(p)) {
-        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
-        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
-        if (was & 1) return 0;
-        if (was != 0 && was != key) {
-            /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
-            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
-                dlpi_sleep(200000);
-                continue;
-            }
-        }
-        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
-        rc = dlpi_chunk_load(w, it);
-        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
+    *what = "cuCtxGetDevice";
+    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
+    *what = "cuDeviceGetName";
+    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
+    if (rc != 0) return rc;
+    *what = "cuStreamCreate";
+    if ((c->stream = d->stream) == NULL) {
+        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
+        if (rc != 0) return rc;
+        c->own_stream = 1;
+    }
+    *what = "cuEventCreate";
+    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
+        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
+    void *was;
+    int rc = dlpi_cuda_find(c, d, err), popped;
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.ctx_push(c->context)) == 0) {
+        rc = dlpi_cuda_make(c, d, &what);
+        popped = c->call.ctx_pop(&was);
+        if (rc == 0 && popped != 0) rc = popped, what = popping;
+    }
+    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
+    c->consumer = d->consumer;
+    c->has_consumer = d->has_consumer || d->consumer;
+    c->gpu.info.kind = "cuda";
+    c->gpu.info.device = c->device;
+    c->gpu.info.context = c->context;
+    c->gpu.info.queue = c->stream;
+    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    dlp_cuda_desc zero;
+    dlpi_cuda *c;
+    int rc;
+    memset(&zero, 0, sizeof zero);
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if ((c = calloc(1, sizeof *c)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
+    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cuda_end(c);
         return rc;
     }
-    return 0; /* nobody will see it */
-}
-
-/* ---- chunks ---- */
-
-static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
-        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
-    };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
-        if (rc != DLP_OK) return rc;
-    }
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cuda_open,
+                        .close = dlpi_gpu_leave,
+                        .register_memory = dlpi_cuda_register,
+                        .unregister_memory = dlpi_cuda_unregister,
+                        .alloc = dlpi_cuda_alloc,
+                        .free = dlpi_cuda_free,
+                        .copy = dlpi_cuda_copy,
+                        .record = dlpi_cuda_record,
+                        .done = dlpi_cuda_done,
+                        .user = c,
+                        .copy_within = dlpi_cuda_copy_within,
+                        .room = dlpi_cuda_room};
     return DLP_OK;
 }
 
-static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
-        {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
-        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
-        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
-    };
-    static const dlpi_bound of_device[] = {
-        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
-        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
-    };
-    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    int rc;
-    if (d->load == NULL && d->rows_at == NULL)
-        return dlpi_missing(p, "load", "load", "the function that reads rows");
-    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    if (d->rows == NULL) {
-        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
-        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
-        if (p->err.code != 0) return p->err.code;
-    }
-    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
-    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
-    if (rc != DLP_OK) return rc;
-    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
-    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
-                       "at least max_held + 1 without a device");
+static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
+
+#else
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    DLPI_UNUSED(out);
+    DLPI_UNUSED(desc);
+    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+}
+#endif /* DLPIPE_CUDA */
+
+/* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
+static int dlpi_gpu_make(const dlp_device *d) {
+    DLPI_UNUSED(d);
+#ifdef DLPIPE_CUDA
+    if (dlpi_is_cuda(d)) return 1;
+#endif
+#ifdef DLPIPE_OPENCL
+    if (dlpi_is_cl(d)) return 2;
+#endif
+    return 0;
 }
 
-/* The order and the counts of a pass. */
-static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
-                             dlp_repeat_desc *repeat, dlp_split_desc *split) {
-    bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
-                              .n_rows = d->n_items,
-                              .rows = d->rows,
-                              .n_chunks = d->n_chunks,
-                              .batch_size = d->batch_size,
-                              .last = train ? d->last : DLP_LAST_PARTIAL,
-                              .within_chunks = d->within_chunks,
-                              .shuffle_rows = train ? d->shuffle_rows : 0,
-                              .rank = d->rank,
-                              .world_size = d->world_size,
-                              .allow_uneven = d->allow_uneven};
-    memset(sampler, 0, sizeof *sampler);
-    sampler->seed = d->seed;
-    if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
-}
-
-/* A chunk's fields: one more dimension before a row's. */
-static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
-    for (uint32_t f = 0; f < d->n_fields; f++) {
-        out[f] = d->fields[f];
-        out[f].ndim = d->fields[f].ndim + 1;
-        out[f].shape[0] = room ? (int64_t)room : 1;
-        for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
-    }
-}
-
-/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
-static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
-                             uint64_t *room) {
-    uint64_t *first;
-    dlpi_chunk_plan q;
-    int rc = dlpi_split_sums(p, "load", split, &first);
-    if (rc == DLP_OK) {
-        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
-        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
-        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
-            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
-        *room = dlpi_chunk_room(&q);
-    }
-    free(first);
-    return rc;
-}
-
-static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
-    to->load = d->load;
-    to->rows_at = d->rows_at;
-    to->user = d->user;
-    to->preload = preload;
-    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
-    to->writes_all_bytes = (int)d->writes_all_bytes;
-}
-
-static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
-    dlp_field fields[DLP_MAX_FIELDS];
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_split_desc split;
-    dlp_dataset chunks = {.fields = fields,
-                          .n_fields = d->n_fields,
-                          .writes_all_bytes = 1,
-                          .fetch = dlpi_chunk_fetch};
-    dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
-    dlp_stage to_device = 0, views;
-    uint64_t room = 0;
-    int rc;
-    dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    rc =
-        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
-    if (rc != DLP_OK) return rc;
-    dlpi_chunks_fields(d, room, fields);
-    if (fetch.workers.name == NULL) fetch.workers.name = "load";
-    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
-    memset(&batch, 0, sizeof batch);
-    batch.batch_size = 1;
-    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
-    if (d->device == NULL) p->d.prefetch_factor -= held;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_batch(p, &batch);
-    if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
-    views = dlp_pipe_add_split(p, &split);
-    if (p->err.code != 0) return p->err.code;
-    dlpi_chunks_keep(p->stages[views].self, d, preload);
-    if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
-        return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
-    if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
-        dlpi_transfer_of(&p->stages[to_device])->d.device_buffers = (int32_t)chunks.n_items;
+DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out) {
+    if (device == NULL || out == NULL || dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
+    *out = ((const dlpi_gpu *)device->user)->info;
     return DLP_OK;
 }
 
-/* Which preload it is, and why not the one before it. */
-typedef struct dlpi_choice {
-    int preload;
-    char why[120];
-} dlpi_choice;
-
-/* Is there room for what the plan wants of the device? The rest is *host's. */
-static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
-    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
-    *host = p->plan_bytes;
-    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
-    *host = dlpi_less(p->plan_bytes, bytes);
-    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
-    if (d->room == NULL && p->d.limit_bytes > 0) return true;
-    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
-    snprintf(to->why, sizeof to->why,
-             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
-                     : "the device does not say what it has left",
-             bytes, room);
-    return false;
+DLPDEF int dlp_device_close(dlp_device *device) {
+    if (device == NULL || (device->copy == NULL && device->user == NULL)) return DLP_OK;
+    if (dlpi_gpu_make(device) == 0) return DLP_ERR_ARG;
+    if (DLPI_LOAD_SEQ(&((dlpi_gpu *)device->user)->used) != 0) return DLP_ERR_BUSY; /* U1 <- U1 */
+#ifdef DLPIPE_CUDA
+    if (dlpi_is_cuda(device)) dlpi_cuda_end(device->user), device->user = NULL;
+#endif
+#ifdef DLPIPE_OPENCL
+    if (device->user && dlpi_is_cl(device)) dlpi_cl_end(device->user);
+#endif
+    memset(device, 0, sizeof *device);
+    return DLP_OK;
 }
 
-/* May DLP_PRELOAD_AUTO choose this one? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
-    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
-    dlp_plan plan;
-    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
-        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
-        return false;
-    }
-    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
-    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
-    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
-             host > spare ? host : plan.total_bytes,
-             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
-             host > spare ? spare : limit);
-    return false;
+/* The number of the events of the buffer that batch s (of a split pipe, view s) lies in. */
+__attribute__((unused)) /* without these devices */
+static uint32_t
+dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot = p->lender->slot(p, s);
+    return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
-/* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
-                           dlp_error *err) {
+DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
+    const dlp_device *d;
+    uint32_t s;
+    int rc = DLP_OK, make;
+    if (p == NULL || batch == NULL || !p->started)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
+    if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
+    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
+    d = dlpi_transfer_device(p);
+    make = d ? dlpi_gpu_make(d) : 0;
+    if (make == 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "the pipe's device is none of these");
+#ifdef DLPIPE_CUDA
+    if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
+#endif
+#ifdef DLPIPE_OPENCL
+    if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
+#endif
+    DLPI_UNUSED(stream);
+    if (rc != DLP_OK) return rc;
+    return dlp_pipe_release(p, batch);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
+   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
+   consumer looks, in its next call, which batches are free. After close no such call need come, so
+   that from then on whoever takes the count to zero gives back. All of that under one lock, which
+   nobody holds while a callback or a device runs. */
+
+typedef struct dlpi_exported {
+    uint32_t tensors;  /* not yet deleted */
+    uint32_t exported; /* 1: the batch goes back by its tensors */
+} dlpi_exported;
+
+typedef struct dlpi_export {
+    union {
+        dlp_managed_tensor v0;
+        dlp_managed_tensor_v1 v1;
+    } tensor;
+    int64_t shape[DLP_MAX_DIMS], strides[DLP_MAX_DIMS];
     dlp_pipe *p;
-    int rc = dlp_pipe_open(&p, &d->pipe, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
-        if (fits)
-            *fits = dlpi_chunks_fit(p, d, to);
-        else
-            rc = dlpi_chunks_wire(p, d, to->preload);
+    uint32_t slot;
+} dlpi_export;
+
+_Static_assert(sizeof(dlp_dl_tensor) == 48 && offsetof(dlp_dl_tensor, ndim) == 16 &&
+                   offsetof(dlp_dl_tensor, code) == 20 && offsetof(dlp_dl_tensor, shape) == 24 &&
+                   offsetof(dlp_dl_tensor, byte_offset) == 40,
+               "DLTensor of dlpack.h");
+_Static_assert(sizeof(dlp_managed_tensor) == 64 && offsetof(dlp_managed_tensor, deleter) == 56,
+               "DLManagedTensor of dlpack.h");
+_Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
+                   offsetof(dlp_managed_tensor_v1, manager_ctx) == 8 &&
+                   offsetof(dlp_managed_tensor_v1, flags) == 24 &&
+                   offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
+               "DLManagedTensorVersioned of dlpack.h");
+
+static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
+static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
+    p->exports.slots[s].exported = 0;
+    p->held[s] = 0;
+    return --p->n_held == 0;
+}
+
+/* Is batch s, if it was lent, free? It is the consumer's again then. */
+static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
+    bool back;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    back = p->exports.slots[s].exported && p->exports.slots[s].tensors == 0;
+    if (back) p->exports.slots[s].exported = 0;
+    pthread_mutex_unlock(&dlpi_exported_lock);
+    if (back) p->exports.n--;
+    return back;
+}
+
+/* Give back what has no more tensors. Apart from the question, which each call of next asks. */
+__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
+    uint32_t left = p->exports.n;
+    for (uint32_t s = 0; left > 0; s++) {
+        if (p->exports.slots[s].exported == 0)
+            continue; /* before close only the consumer writes it */
+        left--;
+        if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
-    *out = p;
+}
+
+static inline void dlpi_exported_sweep(dlp_pipe *p) {
+    if (p->exports.n > 0) dlpi_exported_sweep_all(p);
+}
+
+/* dlp_pipe_release, where batches have been lent. */
+static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
+    bool last;
+    if (!p->exports.closed) { /* written by the consumer */
+        if (!p->exports.slots[s].exported) dlpi_give_back(p, s);
+        dlpi_exported_sweep(p);
+        return DLP_OK;
+    }
+    pthread_mutex_lock(&dlpi_exported_lock);
+    last = p->exports.slots[s].exported == 0 && dlpi_exported_drop(p, s);
+    pthread_mutex_unlock(&dlpi_exported_lock);
+    if (last) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* dlp_pipe_release. */
+static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
+    if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
+    dlpi_give_back(p, s);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close: batches that are exported keep the pipe. */
+static int dlpi_exported_close(dlp_pipe *p) {
+    bool last;
+    int rc;
+    if (p->exports.slots == NULL) return dlpi_close(p);
+    dlpi_exported_sweep(p);
+    if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    p->exports.closed = 1;
+    for (uint32_t s = 0; s < p->n_out; s++)
+        if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
+            dlpi_exported_drop(p, s);
+    last = p->n_held == 0;
+    pthread_mutex_unlock(&dlpi_exported_lock);
+    if (last) dlpi_free(p);
+    return DLP_OK;
+}
+
+/* In a child forked from the pipe's process the lock may be held by nobody for ever. */
+static void dlpi_export_free(dlpi_export *x) {
+    dlp_pipe *p = x->p; /* lives at least as long as its tensors */
+    bool last = false;
+    if (!dlpi_forked(p)) {
+        pthread_mutex_lock(&dlpi_exported_lock);
+        if (--p->exports.slots[x->slot].tensors == 0 && p->exports.closed)
+            last = dlpi_exported_drop(p, x->slot);
+        pthread_mutex_unlock(&dlpi_exported_lock);
+    }
+    if (last) dlpi_free(p);
+    free(x);
+}
+
+static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->manager_ctx); }
+static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
+
+static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
+    int make = dlpi_gpu_make(d);
+    *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
+    if (make != 0) return make == 1 ? 2 : 4;
+    return d->copy == dlp_device_host()->copy ? 1 : 12;
+}
+
+static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp_dl_tensor *out) {
+    int64_t stride = 1;
+    for (int32_t i = t->ndim - 1; i >= 0; i--) {
+        x->shape[i] = t->shape[i];
+        x->strides[i] = stride;
+        stride *= t->shape[i];
+    }
+    memset(out, 0, sizeof *out);
+    out->data = t->data;
+    out->device_type = host ? 1 : dlpi_dl_device(x->p, &out->device_id);
+    out->ndim = t->ndim;
+    out->code = (uint8_t)(t->dtype >> 16);
+    out->bits = (uint8_t)t->dtype;
+    out->lanes = 1;
+    out->shape = x->shape;
+    out->strides = x->strides;
+    out->byte_offset = t->byte_offset;
+}
+
+/* May tensors be made of this batch? */
+static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
+    if (p == NULL || batch == NULL || !p->started)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+    if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
+    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
+    return DLP_OK;
+}
+
+static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
+    if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+                          batch->n_fields);
+}
+
+/* Lend a batch, or lend it once more. */
+static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
+    uint32_t s = dlpi_held_slot(p, batch);
+    dlpi_export *x = NULL;
+    if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
+    if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
+    x->p = p;
+    x->slot = s;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    p->exports.n += p->exports.slots[s].exported == 0;
+    p->exports.slots[s].exported = 1;
+    p->exports.slots[s].tensors++;
+    pthread_mutex_unlock(&dlpi_exported_lock);
+    *out = x;
+    return DLP_OK;
+}
+
+static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v0.dl_tensor);
+    x->tensor.v0.manager_ctx = x;
+    x->tensor.v0.deleter = dlpi_delete_v0;
+    return &x->tensor.v0;
+}
+
+static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
+    x->tensor.v1.major = 1;
+    x->tensor.v1.flags = host || dlpi_cells_none(x->p) ? 1 : 0;
+    x->tensor.v1.manager_ctx = x;
+    x->tensor.v1.deleter = dlpi_delete_v1;
+    return &x->tensor.v1;
+}
+
+/* The check of a field's tensor, and its record. */
+static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
+    int rc = dlpi_export_check(p, batch, NULL);
+    if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, NULL) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &batch->fields[field], false);
     return rc;
 }
 
-/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
-static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
-    bool fits = false;
-    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
-    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
-    while (to->preload > DLP_PRELOAD_NONE) {
-        dlp_pipe *p = NULL;
-        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
-        if (p == NULL) return rc;
-        dlp_pipe_close(p);
-        if (rc != DLP_OK || fits) return DLP_OK;
-        to->preload--;
-    }
+DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
+                               dlp_managed_tensor_v1 **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &batch->fields[field], false);
+    return rc;
+}
+
+/* ---- what a batch says of its rows ---- */
+
+/* Lengths or offsets of a field as a tensor. */
+static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
+                              dlp_error *err) {
+    const dlp_tensor *f;
+    const uint64_t *words;
+    int rc = dlpi_export_field(batch, field, err);
+    if (rc != DLP_OK) return rc;
+    f = &batch->fields[field];
+    words = offsets ? f->offsets : f->lengths;
+    if (words == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, f->name, "field \"%s\" has no %s: it is not %s",
+                              f->name, offsets ? "offsets" : "lengths",
+                              offsets ? "packed" : "ragged");
+    t->data = (void *)(uintptr_t)words;
+    t->shape[0] += offsets;
     return DLP_OK;
 }
 
-static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
-    if (to->preload == DLP_PRELOAD_NONE)
-        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
-    else
-        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
-                  dlpi_chunk_count(p),
-                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
-                  p->plan_bytes);
-}
-
-DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
-    dlp_pipe *p = NULL;
-    dlpi_choice to = {0, ""};
-    int rc = DLP_OK;
-    bool chosen;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    chosen = desc->preload == DLP_PRELOAD_AUTO;
-    to.preload = desc->preload;
-    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
-    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
-    return dlpi_opened(out, p, rc, err);
-}
-
-static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
-    uint64_t epoch = b->epoch;
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    int rc = d->on_step(d->user, b), stop;
-    r->steps++;
-    r->items += b->count;
-    stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
-    if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
-    if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
-    r->epochs += last;
-    if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
-    return stop ? DLP_END : DLP_OK;
-}
-
-DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
-    dlp_run_result r;
-    dlp_batch *b = NULL;
-    int rc, step = DLP_OK;
-    uint64_t begin = dlpi_now_ns();
-    memset(&r, 0, sizeof r);
-    if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
-    if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
-    while (step == DLP_OK) {
-        rc = dlp_pipe_next(p, &b);
-        if (rc == DLP_OK && b != NULL)
-            step = dlpi_run_step(p, desc, &r, b);
-        else if (rc != DLP_EPOCH_END)
-            break;
+static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlp_error *err) {
+    memset(t, 0, sizeof *t);
+    t->ndim = 1;
+    t->shape[0] = batch->count;
+    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    switch (what) {
+    case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
+    case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
+    case DLP_ROWS_LENGTHS:
+    case DLP_ROWS_OFFSETS:
+        return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
     }
-    r.elapsed_ns = dlpi_now_ns() - begin;
-    if (desc->result) *desc->result = r;
-    if (step < 0) return step;
-    return step == DLP_END ? DLP_OK : rc;
 }
 
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
-    dlpi_stage *st;
-    bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
-    return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
+static int dlpi_export_rows(dlp_pipe *p, const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlpi_export **x, dlp_error *err) {
+    int rc = dlpi_export_check(p, batch, err);
+    if (rc == DLP_OK) rc = dlpi_rows_tensor(batch, what, field, t, err);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, err) : rc;
 }
 
-static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
-    return dlp_pipe_add_parts(p, desc);
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &t, true);
+    return rc;
 }
 
-DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
-    dlp_part_desc parts;
-    const dlpi_loader_source source = {DLP_ORDER_PARTS, dlpi_loader_parts, &parts};
-    if (desc == NULL) return dlpi_loader_open(out, NULL, NULL, err);
-    parts = desc->parts;
-    if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
-    return dlpi_loader_open(out, &desc->loader, &source, err);
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &t, true);
+    return rc;
 }
 
-/* ---- states of several ranks, joined ---- */
+/* ---------------------------------------------------------------------------------------------
+   >>impl-stats      COUNTERS AND TRACE, READ */
 
-/* What one is to the first: it differs in its streams alone. */
-static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
-    dlpi_state x = *a, y = *b;
-    x.check = y.check = 0;
-    x.sampler_bytes = y.sampler_bytes = 0;
-    memset(x.sampler, 0, sizeof x.sampler);
-    memset(y.sampler, 0, sizeof y.sampler);
-    return memcmp(&x, &y, sizeof x) == 0;
+static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
+    const dlpi_worker_block *b = dlpi_seen_block(s, i);
+    const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
+    /* statistics, here and below */
+    uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
+    memset(out, 0, sizeof *out);
+    out->stage = (int32_t)(st - s->stages);
+    out->worker = (int32_t)i - st->first_worker;
+    out->state = DLPI_LOAD_RLX(&b->state);
+    out->tid = DLPI_LOAD_RLX(&b->tid);
+    out->items = DLPI_LOAD_RLX(&b->items);
+    out->bytes = DLPI_LOAD_RLX(&b->bytes);
+    out->busy_ns = DLPI_LOAD_RLX(&b->busy_ns);
+    out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
+    out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
+    out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
+    out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
+    out->current_index = DLPI_LOAD_RLX(&b->current);
+    if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
+    out->process = st->process;
+    out->pid = DLPI_LOAD_RLX(&b->pid);
+    out->restarts = DLPI_LOAD_RLX(&b->restarts);
+    out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
-    return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
-}
-
-static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
-    memcpy(s, states[i].bytes, sizeof *s);
-    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
-        s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
-        return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
-                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
-}
-
-/* The cursor of stream s, in the states from the i-th on that have it; *by: how many have. */
-static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dlpi_cursor *x,
-                             uint32_t *by, dlp_error *err) {
-    *by = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        dlpi_state from;
-        dlpi_cursors c;
-        dlpi_cursor y;
-        memcpy(&from, states[i].bytes, sizeof from);
-        if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
-        if (s < c.first || s >= c.first + c.n) continue;
-        y = dlpi_cursor_take(&c, from.sampler, s - c.first);
-        if ((*by)++ > 0 && !dlpi_cursor_same(x, &y))
-            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "states[%" PRIu32 "] has stream %" PRIu32
-                                  " at another place than one before: two ranks had other data",
-                                  i, s);
-        *x = y;
+static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
+    uint64_t n = 0;
+    memset(hist, 0, DLPI_HIST * sizeof *hist);
+    for (int k = 0; k < st->n_workers; k++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
+        for (uint32_t i = 0; i < DLPI_HIST; i++) {
+            uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
+            hist[i] += c;
+            n += c;
+        }
     }
-    return DLP_OK;
+    return n;
 }
 
-static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
-                           dlp_error *err) {
-    uint32_t end = 0;
-    *all = (dlpi_cursors){.first = UINT32_MAX};
-    for (uint32_t i = 0; i < n; i++) {
-        dlpi_state s;
-        dlpi_cursors c;
-        int rc = dlpi_merge_read(states, i, &s, err);
-        if (rc != DLP_OK) return rc;
-        if (!dlpi_merge_alike(to, &s))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
-        if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
-            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
-        if (i > 0 && !dlpi_cursors_alike(&c, all))
-            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
-        all->ordinal_bits = c.ordinal_bits;
-        all->used_bits = c.used_bits;
-        all->place_bits = c.place_bits;
-        if (c.first < all->first) all->first = c.first;
-        if (c.first + c.n > end) end = c.first + c.n;
-    }
-    all->n = end - all->first;
-    if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                          "%" PRIu32 " streams are too many for one state, which has room for "
-                          "%" PRIu32 ": merge fewer",
-                          all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
+static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t percent) {
+    uint64_t want = (n * percent + 99) / 100, seen = 0;
+    for (uint32_t i = 0; i < DLPI_HIST && n > 0; i++)
+        if ((seen += hist[i]) >= want) return dlpi_hist_value(i);
+    return 0;
 }
 
-DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
-    dlpi_state to;
-    dlpi_cursors all;
-    bool same = true;
-    int rc;
-    if (out == NULL || states == NULL || n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
-    if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
-    for (uint32_t i = 1; i < n; i++)
-        same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
-    if (same) {
-        *out = states[0];
-        return DLP_OK;
+static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
+    uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
+    out->items += DLPI_LOAD_RLX(&b->items);
+    out->bytes += DLPI_LOAD_RLX(&b->bytes);
+    out->retried += DLPI_LOAD_RLX(&b->retried);
+    out->replaced += DLPI_LOAD_RLX(&b->replaced);
+    out->left_out += DLPI_LOAD_RLX(&b->left_out);
+    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
+    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
+    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
+    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
+    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
+    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    if (most > out->max_ns) out->max_ns = most;
+    out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
+    if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
+}
+
+/* out: with the figures of its kind. */
+static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_stage_stats *out) {
+    uint64_t hist[DLPI_HIST], n;
+    dlpi_copy_text(out->name, sizeof out->name, st->name);
+    out->kind = st->kind;
+    if (st->work < 0) return;
+    out->workers = st->workers;
+    if (st->workers_min > 0) {
+        out->workers = st->active;
+        out->workers_min = st->workers_min;
+        out->workers_max = st->n_workers;
     }
-    if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
-    memset(to.sampler, 0, sizeof to.sampler);
-    dlpi_cursors_begin(&all, to.sampler);
-    for (uint32_t i = 0; i < all.n; i++) {
-        dlpi_cursor x = {0, 0, 0, 0};
-        uint32_t by;
-        rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
-        if (rc != DLP_OK) return rc;
-        if (by == 0)
-            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "no state has stream %" PRIu32 ", which others lie around",
-                                  all.first + i);
-        dlpi_cursor_put(&all, to.sampler, i, &x);
+    /* items: of the first stages, and of what stands beside them all */
+    out->unit_is_batch = st->work >= (int)s->n_item_work && st->work < (int)s->n_work;
+    out->in_flight = st->in_flight;
+    for (int k = 0; k < st->n_workers; k++)
+        dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
+    n = dlpi_hist_sum(s, st, hist);
+    out->p50_ns = dlpi_percentile(hist, n, 50);
+    out->p95_ns = dlpi_percentile(hist, n, 95);
+    out->p99_ns = dlpi_percentile(hist, n, 99);
+}
+
+/* Batches complete and not delivered; what waits before each stage, and in each link. */
+static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t open = 0; /* batches that have not left the first stage */
+    uint32_t here = 0, ready = 0;
+    uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
+    /* V1 <- V1: any thread may look */
+    for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
+        uint32_t slot;
+        if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
+        slot = dlpi_seen_slot(s, b);
+        here++;
+        open += !dlpi_seen_left(s, b, slot, s->work[0]);
+        if (dlpi_seen_left(s, b, slot, s->final)) ready++;
+        for (uint32_t i = 1; i < s->n_work; i++) {
+            bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
+            if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
+        }
     }
-    to.sampler_bytes = dlpi_cursors_bytes(&all);
-    dlpi_state_give(&to, out);
-    return DLP_OK;
+    /* unordered: batches that were taken before are counted where base comes by while we look */
+    here = here < s->prefetch ? here : s->prefetch;
+    out->in_flight = here;
+    out->ready = ready < here ? ready : here;
+    dlpi_links_depth(s, open, out);
+}
+
+static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->tunes); /* A2 <- A2 */
+    uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
+    out->tunes = n;
+    for (uint64_t i = 0; i < kept; i++) {
+        const dlp_tune_note *k = &s->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
+        dlp_tune_note *to = &out->tune[i];
+        to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
+        to->stage = DLPI_LOAD_RLX(&k->stage);
+        to->from = DLPI_LOAD_RLX(&k->from);
+        to->to = DLPI_LOAD_RLX(&k->to);
+        to->reason = DLPI_LOAD_RLX(&k->reason);
+    }
+}
+
+/* The worker whose item, batch, chunk or part is in work the longest. */
+static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
+    uint32_t longest = UINT32_MAX;
+    uint64_t least = s->now_ns;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, i);
+        uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
+        if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
+        if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
+        longest = i;
+        least = since;
+    }
+    if (longest != UINT32_MAX) dlpi_worker_stats(s, longest, out);
+}
+
+static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
+    const dlpi_ctl *ctl = s->ctl;
+    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
+    uint64_t hist[DLPI_HIST], n = 0;
+    *out = s->figures;
+    out->elapsed_ns = s->now_ns - ctl->started_ns;
+    out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
+    out->items = DLPI_LOAD_RLX(&ctl->items);
+    out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
+    out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
+    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
+    if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
+    out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
+    out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
+    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
+    out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
+    out->step_p50_ns = dlpi_percentile(hist, n, 50);
+    out->step_p95_ns = dlpi_percentile(hist, n, 95);
+    out->batch_size = s->batch_rows;
+    out->prefetch_factor = s->prefetch;
+    out->max_held = s->max_held;
+    out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
+    out->slots = s->n_slots;
+    out->cpus = s->cpus;
+    out->n_stages = s->n_stages;
+    out->n_workers = s->n_workers;
+    out->plan_bytes = s->plan_bytes;
+    for (uint32_t i = 0; i < s->n_stages; i++) dlpi_stage_stats(s, &s->stages[i], &out->stages[i]);
+    dlpi_ready_stats(s, out);
+    dlpi_tune_stats(s, out);
+    dlpi_longest_stats(s, &out->longest);
+}
+
+static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
+    uint64_t from, n = dlpi_skip_count(s->ctl, &from);
+    int copied = 0;
+    if (n - from > (uint64_t)max) from = n - (uint64_t)max;
+    for (; from != n && copied < max; from++)
+        if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
+    if (total) *total = n;
+    return copied;
+}
+
+/* Of lane 0 the consumer, of lane i worker i - 1. */
+static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
+                           char *name) {
+    const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
+    const dlpi_worker_block *block = dlpi_seen_block(s, worker);
+    const uint8_t *ring = s->trace + worker * s->trace_stride;
+    const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
+    uint64_t head = DLPI_LOAD_ACQ(&block->trace_head), from; /* G1 <- G1 */
+    /* the oldest is written over next */
+    uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
+    int copied = 0;
+    if (name && st == NULL)
+        dlpi_copy_text(name, 32, "consumer");
+    else if (name)
+        snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
+    if (n > (uint64_t)max) n = (uint64_t)max;
+    for (from = head - n; from != head; from++) {
+        const uint64_t *at =
+            (const uint64_t *)(const void *)(ring + from % s->trace_events * sizeof *out);
+        uint64_t words[sizeof *out / 8], now;
+        /* G1 <- G1 */
+        for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
+        /* G1: written over, or about to be? then not this one */
+        now = DLPI_LOAD_RLX(&block->trace_head);
+        if (now - from >= s->trace_events) continue;
+        memcpy(&out[copied++], words, sizeof *out);
+    }
+    return copied;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -30808,6 +30160,9 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     t->len += n > 0 ? (size_t)n : 0;
 }
 
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
+
 /* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
 typedef struct dlpi_batch_words {
     const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
@@ -31207,6 +30562,16 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
+   one core at most, so the cores in use do not tell. */
+static bool dlpi_cores_crowded(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0 && dlpi_stage_core_wait(g) > 0.2 * (double)g->busy_ns) return true;
+    }
+    return false;
+}
+
 /* Cores that were busy while it was measured; *wanted: with those that were waited for. */
 static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
@@ -31243,7 +30608,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     double used, wanted;
     for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
     used = dlpi_sim_measured_cores(s, idle, &wanted);
-    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
@@ -31532,24 +30897,108 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* True if a simulation of the pipe as it is gives about what was measured. */
+static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
+    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+}
+
+enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
+   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
+static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
+                                dlp_predict *gives) {
+    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
+    dlp_predict_desc d = {.prefetch_factor = ahead};
+    dlp_stats deeper = *s;
+    dlp_predict now;
+    double most, last = 0;
+    int n = 0;
+    deeper.prefetch_factor = ahead;
+    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
+    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
+        d.workers[i] = workers[n] = w;
+        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
+        if (gives[n].items_per_s < 1.05 * last) break;
+        last = gives[n].items_per_s;
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+    }
+    return last > 1.05 * now.items_per_s ? n : 0;
+}
+
+/* What limits a pipe as foretold for the most workers of stage i that help. */
+static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
+    if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
+    if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
+        return DLPI_LIMIT_CORES;
+    for (int k = 0; k < l->n; k++)
+        if (k != i && p->busy_share[k] >= 0.9) return k;
+    return DLPI_LIMIT_PREFETCH;
+}
+
+/* What to change for an inline stage that can have one worker, or is not to be simulated. */
+static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
+    dlpi_text_add(
+        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
+        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+}
+
+/* The fetch stage waits for writers, of whom none lives. False: it does not. */
+static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_reader_words words;
+        memcpy(&words, g->own, sizeof words);
+        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
+        dlpi_text_add(
+            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
+            words.ended, words.writers);
+        if (words.last > 0)
+            dlpi_text_add(t,
+                          "Change: start producer %" PRIu64
+                          " again, with its number: it is gone, and did not say the end.\n",
+                          words.last);
+        else
+            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
+        return true;
+    }
+    return false;
+}
+
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    const int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    int32_t workers[DLPI_INLINE_STEPS];
+    dlp_predict gives[DLPI_INLINE_STEPS];
+    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (v->rate_plus_one < v->rate * 1.05) {
+    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
-    } else {
-        dlpi_text_add(t,
-                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker"
-                                                         : dlpi_limit_name(s, v->next_limit).s);
+                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
+                                                                                 : "the rest is");
+    else if (n < 0)
+        dlpi_explain_one_worker(t, s, v);
+    for (int k = 0; k < n; k++) {
+        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
+        if (k == 0)
+            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
+                          workers[k], rate.s);
+        else if (k < 3 || k == n - 1)
+            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
     }
+    if (n > 0)
+        dlpi_text_add(t, "; then the limit is %s.\n",
+                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
 }
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
@@ -31624,8 +31073,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
         return 0;
     }
-    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
-    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
@@ -31910,7 +31358,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
-    if (v.limiting_stage >= 0) {
+    if (dlpi_explain_writers(&t, s)) {
+    } else if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
@@ -31944,7 +31393,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    return dlpi_text_length(&t);
 }
 
 /* ---- of what is seen ---- */
@@ -32003,21 +31452,22 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
-        char line[256];
+        char line[256] = ""; /* its end may be missing */
         if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
-            dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
     }
 }
 
-static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
+static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
+    const size_t at = t->len < t->size ? t->len : t->size;
     dlp_stats stats;
     int n;
     dlpi_stats(s, &stats);
-    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
-    t.len = (size_t)n;
-    dlpi_explain_waits(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    n = dlp_stats_explain(&stats, t->buf ? t->buf + at : NULL, t->size - at);
+    if (n < 0) return n;
+    t->len += (size_t)n;
+    dlpi_explain_waits(t, s);
+    return DLP_OK;
 }
 
 /* with: its curves, its window. */
@@ -32046,6 +31496,1806 @@ static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, con
     rc = dlpi_picture_timeline(&p, path);
     dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
+   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
+   program without that header is alone: it refuses what would need them, and has nothing to do for
+   the rest. */
+
+static int dlpi_alone_open(dlp_pipe *p) {
+    if (p->d.shm == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
+                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
+                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+static int dlpi_alone_well(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
+
+static const dlpi_beside_ops dlpi_alone = {
+    .open = dlpi_alone_open,
+    .processes = dlpi_alone_processes,
+    .resolve = dlpi_alone_well,
+    .layout = dlpi_alone_nothing,
+    .begin = dlpi_alone_well,
+    .look = dlpi_alone_well,
+    .nudge = dlpi_alone_nothing,
+    .await = dlpi_alone_nothing,
+    .end = dlpi_alone_nothing,
+};
+
+/* What a new pipe has beside it. */
+static void dlpi_beside_take(dlp_pipe *p) {
+    p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
+    p->used_at_first = 1;
+    p->scheduler_sleep_ns = DLPI_SLEEP_NS;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-public     THE PUBLIC CALLS */
+
+static void dlpi_counters_copy(dlp_pipe *p) {
+    const dlp_counter *c = p->d.counters;
+    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
+        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
+        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
+        p->counters[i].most = c[i].most;
+    }
+}
+
+/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    if (rc == DLP_OK) {
+        *out = p;
+        return rc;
+    }
+    if (p && err) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
+    dlp_pipe *p;
+    int rc;
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the pipe failed");
+        if (err) err->errnum = ENOMEM;
+        return DLP_ERR_MEMORY;
+    }
+    p->memfd = p->name_fd = p->err.worker = -1;
+    if (desc) p->d = *desc;
+    dlpi_copy_text(p->name, sizeof p->name, p->d.name);
+    p->d.name = p->name;
+    dlpi_counters_copy(p);
+    if (p->d.resume) {
+        p->resume = *p->d.resume;
+        p->d.resume = &p->resume;
+    }
+    p->cpus = dlpi_cpu_count();
+    p->max_kills = 3;
+    dlpi_beside_take(p);
+    dlpi_roles_begin(p);
+    dlpi_whole_take(p);
+    if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
+        if (err) *err = p->err;
+        free(p);
+        return rc;
+    }
+    *out = p;
+    return DLP_OK;
+}
+
+/* What a launcher calls what it tells each of its processes. */
+typedef struct dlpi_launcher {
+    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+} dlpi_launcher;
+
+static const dlpi_launcher dlpi_launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+};
+
+enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
+
+/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+static int64_t dlpi_digits(const char **text) {
+    const char *begin = *text;
+    int64_t n = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        n = n * 10 + (**text - '0');
+        if (n > INT32_MAX) return -2;
+    }
+    return *text != begin ? n : -2;
+}
+
+/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+static int64_t dlpi_env_number(const char *name) {
+    const char *text = getenv(name);
+    int64_t n;
+    if (text == NULL) return -1;
+    n = dlpi_digits(&text);
+    return *text == 0 ? n : -2;
+}
+
+/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
+   as many; -2: no such list, or it is shorter. */
+static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
+    int64_t tasks = -2, nodes = 0;
+    for (const char *at = list;; at++) {
+        int64_t n = dlpi_digits(&at), times = 1;
+        if (n >= 0 && strncmp(at, "(x", 2) == 0) {
+            at += 2;
+            times = dlpi_digits(&at);
+            if (*at++ != ')') return -2;
+        }
+        if (n < 1 || times < 1) return -2;
+        if (node == -1 && tasks >= 0 && tasks != n) return -1;
+        if (node == -1 || (node >= nodes && node < nodes + times)) tasks = n;
+        nodes += times;
+        if (*at == 0) return tasks;
+        if (*at != ',') return -2;
+    }
+}
+
+/* The first of the variables that Slurm has had for this list over the years. */
+static const char *dlpi_slurm_name(void) {
+    static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+                                        "SLURM_NTASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) != NULL) return names[i];
+    return names[0];
+}
+
+static int64_t dlpi_slurm_number(const char *name) {
+    const char *list = getenv(name);
+    int64_t node = dlpi_env_number("SLURM_NODEID");
+    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+}
+
+/* A pair of variables: a number below a number. */
+static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
+    if (r < 0 || w < 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
+                              "%s is %s, must be a number; it goes with %s", r < 0 ? low : high,
+                              (r < 0 ? r : w) == -1 ? "not set" : "none", r < 0 ? high : low);
+    if (r >= w)
+        return dlpi_error_set(err, DLP_ERR_ARG, low, "%s is %d, must be below %s, which is %d", low,
+                              (int)r, high, (int)w);
+    return DLP_OK;
+}
+
+/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
+   rank. */
+static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
+    *r = dlpi_env_number(by->rank);
+    *w = dlpi_env_number(by->world);
+    return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
+}
+
+/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
+   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
+   ranks as they come, and the daemons of an MPI that Slurm has started. */
+static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
+    bool first = by == dlpi_launchers;
+    if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
+    for (const dlpi_launcher *o = by + 1; w > 1 && o < dlpi_launchers + DLPI_LAUNCHERS; o++) {
+        int64_t its, of;
+        if (o->local_world == NULL && !first) continue;
+        if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
+            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
+                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
+                                  "of this run",
+                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+    }
+    return DLP_OK;
+}
+
+/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
+    to->rank = 0;
+    to->world_size = 1;
+    *by = NULL;
+    for (const dlpi_launcher *l = dlpi_launchers; l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        int rc;
+        if (!dlpi_launched(l, &r, &w)) continue;
+        if ((rc = dlpi_env_pair(l->rank, r, l->world, w, err)) != DLP_OK) return rc;
+        to->rank = (uint32_t)r;
+        to->world_size = (uint32_t)w;
+        *by = l;
+        return dlpi_launchers_agree(l, r, w, err);
+    }
+    return DLP_OK;
+}
+
+/* Rank and ranks on this node as l says them; *found: it does. */
+static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
+    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
+    int64_t r = dlpi_env_number(l->local);
+    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
+    int rc;
+    *found = r != -1 || (w != -1 && l->local_world != NULL);
+    if (!*found) return DLP_OK;
+    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+    if (w > to->world_size)
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
+                              name, (int)w, l->world, to->world_size);
+    to->local_rank = (uint32_t)r;
+    to->local_world_size = (uint32_t)w;
+    return DLP_OK;
+}
+
+/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
+    bool found = false;
+    int rc = DLP_OK;
+    to->local_rank = 0;
+    to->local_world_size = 1;
+    for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
+            continue;
+        rc = dlpi_ranks_local(to, l, &found, err);
+        if (rc != DLP_OK || found) break;
+    }
+    return rc;
+}
+
+/* ---- cores ---- */
+
+/* Has the process begun with this in its environment? Not known of another user's. */
+static bool dlpi_began_with(int64_t pid, const char *entry) {
+    char path[64], *one = NULL;
+    size_t room = 0;
+    bool has = false;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/environ", pid);
+    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
+    if (f == NULL) return false;
+    while (!has && getdelim(&one, &room, 0, f) > 0) has = strcmp(one, entry) == 0;
+    free(one);
+    fclose(f);
+    return has;
+}
+
+/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
+   is seen, as in a container of our own. */
+static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
+    char entry[64], path[64];
+    int64_t pid = getppid();
+    const char *rank = by ? getenv(by->rank) : NULL;
+    if (rank == NULL) return 0;
+    snprintf(entry, sizeof entry, "%s=%s", by->rank, rank);
+    for (int i = 0; i < 64 && pid > 0 && dlpi_began_with(pid, entry); i++) {
+        uint64_t up;
+        snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
+        up = dlpi_read_number(path, "PPid:");
+        pid = up < INT32_MAX ? (int64_t)up : 0;
+    }
+    return pid;
+}
+
+/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+static uint64_t dlpi_cpu_place(int cpu) {
+    static const char *const files[] = {"physical_package_id", "core_id"};
+    uint64_t place = 0;
+    for (int i = 0; i < 2; i++) {
+        char path[96];
+        uint64_t n;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
+        n = dlpi_read_number(path, NULL);
+        place = place << 24 | (n < 1u << 24 ? n : 0);
+    }
+    return place << 12 | (uint64_t)cpu;
+}
+
+static int dlpi_place_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The CPUs of the set in their order of places. */
+static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
+    uint64_t place[DLP_MAX_CPUS] = {0};
+    int n = 0;
+    for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
+        if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
+    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
+    for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
+    return n;
+}
+
+/* This rank's piece of what all of the node may use. */
+static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
+    uint64_t from = to->local_rank * n / to->local_world_size;
+    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
+    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
+    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
+    to->cores = to->n_cpus;
+}
+
+/* It has been confined to these. If the node has fewer than all ranks would have so, some share
+   theirs, as where each has a socket: its part of them counts. */
+static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
+    uint64_t most = node / to->local_world_size;
+    if (most < 1) most = 1;
+    to->confined = 1;
+    to->n_cpus = (int32_t)n;
+    to->cores = (int32_t)(most < n ? most : n);
+    memcpy(to->cpus, all, n * sizeof *all);
+}
+
+static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
+    int32_t all[DLP_MAX_CPUS];
+    int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own, its;
+    uint64_t quota = dlpi_cpu_quota() / to->local_world_size, n, node;
+    bool seen = pid > 0 && sched_getaffinity((pid_t)pid, sizeof its, &its) == 0, known;
+    online = online < 1 ? 1 : online < DLP_MAX_CPUS ? online : DLP_MAX_CPUS;
+    CPU_ZERO(&own);
+    known = sched_getaffinity(0, sizeof own, &own) == 0;
+    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++) CPU_SET(cpu, &own);
+    n = (uint64_t)dlpi_cpu_list(&own, all);
+    node = seen ? (uint64_t)CPU_COUNT(&its) : (uint64_t)online;
+    if (known && (seen ? !CPU_EQUAL(&own, &its) : n < node))
+        dlpi_cpus_own(to, all, n, node);
+    else
+        dlpi_cpus_share(to, all, n);
+    if (quota < 1) quota = 1;
+    if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
+}
+
+/* ---- calls ---- */
+
+DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
+    if (rank == NULL || world_size == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, rank ? "world_size" : "rank", "it is NULL");
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    *rank = found.rank;
+    *world_size = found.world_size;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    memset(&found, 0, sizeof found);
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
+    dlpi_ranks_cpus(&found, by);
+    *out = found;
+    return DLP_OK;
+}
+
+/* Once in a process: as one of many this reads all that the others read, too. */
+static void dlpi_ranks_warn(dlp_pipe *p) {
+    static int32_t said;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    if (p->ranks_given || dlpi_ranks_find(&found, &by, NULL) != DLP_OK) return;
+    if (found.world_size < 2 || DLPI_XCHG_SEQ(&said, 1) != 0) return; /* N9 <-> N9 */
+    dlpi_warn(p,
+              "%s=%u, but world_size isn't set: every rank reads all items. Set rank and "
+              "world_size (dlp_ranks_describe); world_size = 1 if that's meant",
+              by->world, found.world_size);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
+                  "sampler", NULL);
+    if (st == NULL) return dlpi_add_refused(p);
+    st->sampler = *desc;
+    return dlpi_added(p, st, DLP_OK);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
+    st->repeat = *desc;
+    return dlpi_added(p, st, dlpi_repeat_check(p, st));
+}
+
+/* Is the stage added last one that makes items of what fetch writes? */
+static bool dlpi_last_expands(const dlp_pipe *p) {
+    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
+}
+
+DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+    dlpi_stage *st;
+    int rc;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    st->dataset = *desc->dataset;
+    if (st->dataset.filter && !dlpi_last_expands(p))
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
+                        st->dataset.filter);
+    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
+    st->item = st->dataset.fetch;
+    st->user = st->dataset.user;
+    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
+    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
+    st->dataset.fields = st->fields;
+    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    st->item = desc->item;
+    st->batch = desc->batch;
+    st->user = desc->user;
+    return dlpi_added(p, st, dlpi_map_check(p, st));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+    dlpi_stage *st;
+    int rc;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    st->batching = *desc;
+    st->collate = desc->collate;
+    st->user = desc->collate_user;
+    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
+        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
+        st->batching.out_fields = st->fields;
+        rc = dlpi_keep_names(p, st, desc->n_out_fields);
+    }
+    return dlpi_added(p, st, rc);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
+        return dlpi_add_refused(p);
+    dlpi_transfer_of(st)->d = *desc;
+    dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
+    st->w.num_workers = desc->threaded;
+    return dlpi_added(p, st, dlpi_transfer_check(p, st));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    ((dlpi_cache *)st->self)->bytes = desc->bytes;
+    return dlpi_added(p, st, dlpi_cache_desc(p, st));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    st->item = dlpi_guard_item;
+    st->w.idempotent = 1; /* it changes nothing */
+    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
+}
+
+DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
+                                dlp_guard_stats *out) {
+    const dlpi_guard *g;
+    if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
+    if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
+    g = p->stages[guard].self;
+    if (field >= g->n) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    memset(out, 0, sizeof *out);
+    for (int w = 0; w < p->stages[guard].n_workers; w++) {
+        const dlpi_guard_block *b = dlpi_area_at(p, DLPI_REC_OWN + guard, (uint64_t)w);
+        out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
+        out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
+        out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
+        out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
+    }
+    return DLP_OK;
+}
+
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
+                  &desc->fetch.workers);
+    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
+    return st == NULL ? dlpi_add_refused(p)
+                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
+}
+
+/* ---- a split stage ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
+                         DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+                           uint64_t **first) {
+    uint64_t sum = 0;
+    int rc;
+    *first = NULL;
+    if (d->rows == NULL) {
+        if (d->n_chunks == 0) return DLP_OK;
+        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
+    }
+    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
+                     "1..2^31 - 1, of rows");
+    if (rc != DLP_OK) return rc;
+    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
+    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
+    for (uint64_t c = 0; c < d->n_chunks; c++) {
+        uint64_t most = DLPI_MAX_ITEMS - sum;
+        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
+        if (d->rows[c] > most)
+            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
+                            (int64_t)d->rows[c]);
+        (*first)[c + 1] = sum += d->rows[c];
+    }
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
+    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
+    dlpi_stage *st;
+    dlpi_split *c;
+    int rc;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
+    c = st->self;
+    c->d = *desc;
+    if ((rc = dlpi_split_check(p, st)) == DLP_OK)
+        rc = dlpi_split_sums(p, st->name, desc, &c->first);
+    return dlpi_added(p, st, rc);
+}
+
+DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
+    if (p == NULL) return DLP_ERR_ARG;
+    if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
+    if (from < 0 || from >= p->n_stages)
+        return dlpi_bad(p, "", "from", "a stage of this pipe", from);
+    if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
+    if (p->stages[from].link_next >= 0)
+        return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
+    if (p->stages[to].link_prev >= 0)
+        return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
+    p->stages[from].link_next = to;
+    p->stages[to].link_prev = from;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
+    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+}
+
+DLPDEF const char *dlp_link_name(int kind) {
+    static const char *const names[] = {"?", "spsc", "mpsc", "claim", "gather"};
+    return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
+}
+
+/* What is after the n bytes that were written. */
+static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
+    bool room = (size_t)n < size;
+    *left = room ? size - (size_t)n : 0;
+    return room ? buf + n : NULL;
+}
+
+static int dlpi_link_format(const dlp_link *l, char *at, size_t left) {
+    char ends[80];
+    snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
+    return snprintf(
+        at, left, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n", ends,
+        dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes);
+}
+
+DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
+    int n = 0;
+    size_t left;
+    if (plan == NULL) return DLP_ERR_ARG;
+    for (uint32_t i = 0; i < plan->n_lines; i++) {
+        const dlp_plan_line *l = &plan->lines[i];
+        char *at = dlpi_text_rest(buf, size, n, &left);
+        n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
+                      l->what, l->count, l->bytes_each, l->bytes);
+    }
+    {
+        char *at = dlpi_text_rest(buf, size, n, &left);
+        n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
+                      plan->total_bytes);
+    }
+    for (uint32_t i = 0; i < plan->n_links; i++) {
+        char *at = dlpi_text_rest(buf, size, n, &left);
+        n += dlpi_link_format(&plan->links[i], at, left);
+    }
+    return n;
+}
+
+DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+    int rc;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->started) return DLP_ERR_STATE;
+    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    return rc;
+}
+
+/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
+static int dlpi_held_fail(dlp_pipe *p) {
+    return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
+                          "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
+                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_held == 1 ? "it" : "one");
+}
+
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
+
+/* May the caller take batches? DLP_OK, or why not. */
+static int dlpi_may_take(const dlp_pipe *p) {
+    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    return p->used_at_first == 0 ? DLP_ERR_STATE : DLP_OK; /* subscribers have all */
+}
+
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
+    dlpi_exported_sweep(p);
+    if (p->err.code != 0) return p->err.code;
+    if (dlpi_stopped(p)) return DLP_STOPPED;
+    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    p->held_err.code = 0;
+    if (p->epoch_end_due) {
+        p->epoch_end_due = 0;
+        return DLP_EPOCH_END;
+    }
+    return dlpi_next(p, out, timeout_ms);
+}
+
+DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
+    uint32_t s;
+    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    s = dlpi_held_slot(p, batch);
+    return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
+}
+
+DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+    int rc;
+    if (p == NULL) return DLP_ERR_ARG;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
+    if (p->err.code != 0) return p->err.code;
+    p->epoch_end_due = 0;
+    if (!p->epoch_open) return DLP_OK;
+    dlpi_epoch_leave(p, p->epoch_now);
+    dlpi_schedule_inline(p, 1);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
+    dlpi_state s;
+    int rc;
+    if (p == NULL || state == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, p ? "state" : "pipe", "it is NULL");
+    if (!p->started || p->closing)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
+    if (dlpi_is_shared(p))
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
+                              "a pipe with subscribers goes on only");
+    if (p->err.code != 0) {
+        if (err) *err = p->err;
+        return p->err.code;
+    }
+    if (p->seeks >= DLPI_SEEKS_MAX)
+        return dlpi_error_set(err, DLP_ERR_STATE, "", "%u seeks without a batch between them",
+                              DLPI_SEEKS_MAX);
+    if ((rc = dlpi_state_check_all(p, state, &s, "state", err)) != DLP_OK) return rc;
+    dlpi_seek(p, &s);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
+    dlpi_state s;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= dlpi_epoch_most(p)) return DLP_ERR_ARG;
+    dlpi_state_config(p, &s);
+    s.epoch = epoch;
+    s.batch = batch;
+    if (dlpi_source_by_number(p)) s.position = dlpi_state_position(p, epoch, batch);
+    if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
+    dlpi_state_give(&s, out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+    dlpi_stage *st;
+    if (p == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    st = &p->stages[stage];
+    return dlpi_tune_ask(p, st, n);
+}
+
+DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
+    int saved = errno;
+    if (p == NULL) return;
+    DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->can_wake) != 0 && /* S2 <- S2: what start made is there, */
+        (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
+        dlpi_stop_now(p);
+    errno = saved;
+}
+
+DLPDEF int dlp_pipe_close(dlp_pipe *p) {
+    if (p == NULL) return DLP_OK;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (p->exports.slots == NULL && !p->closing &&
+        p->n_held > 0) /* tensors are given away on purpose */
+        dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
+                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
+    return dlpi_exported_close(p);
+}
+
+DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
+    static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
+    if (p == NULL) return &none;
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+                                                                                 : &p->err;
+}
+
+DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
+    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
+}
+
+DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+    dlpi_state s;
+    uint32_t slot = 0;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
+    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
+    dlpi_state_config(p, &s);
+    if (batch == NULL || p->d.unordered)
+        dlpi_state_now(p, &s);
+    else
+        p->lender->state(p, slot, &s);
+    dlpi_state_give(&s, out);
+    return DLP_OK;
+}
+
+DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
+    if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
+    return (int64_t)dlpi_epoch_batches(p);
+}
+
+/* ---- what was taken for zeros ---- */
+
+static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (p->started) return DLP_OK;
+    if (p->err.code != 0) return p->err.code;
+    return p->n_slots > 0 ? DLP_OK : DLP_ERR_STATE;
+}
+
+DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->d;
+    out->prefetch_factor = (int32_t)p->prefetch;
+    out->max_held = (int32_t)p->max_held;
+    if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
+    return DLP_OK;
+}
+
+static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
+    *out = st->w;
+    out->num_workers = st->begin; /* w has room for workers_max */
+    if (out->num_workers == 0) out->num_workers = DLP_NONE;
+    out->name = st->name;
+}
+
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    dlpi_workers_resolved(&p->stages[stage], out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->sampler->sampler;
+    out->samples_per_epoch = p->samples;
+    out->world_size = (uint32_t)p->world;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
+    if (out->epochs == 0) out->epochs = 1;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
+    const dlpi_fetch *many;
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = (dlp_fetch_desc){.dataset = &p->fetch->dataset, .in_flight = 1};
+    dlpi_workers_resolved(p->fetch, &out->workers);
+    if ((many = p->fetch->self) == NULL) return DLP_OK;
+    out->fetcher = many->fetcher;
+    out->in_flight = p->fetch->in_flight;
+    out->batch_pool = many->batch_pool;
+    out->async = many->async;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->batcher->batching;
+    out->batch_workers = p->batcher->w.num_workers;
+    if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
+    dlpi_workers_resolved(p->batcher, &out->workers);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    if (p->sink_stage == NULL) return DLP_ERR_ARG;
+    *out = dlpi_transfer_of(p->sink_stage)->d;
+    out->device = &dlpi_transfer_of(p->sink_stage)->device;
+    return DLP_OK;
+}
+
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+
+DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
+}
+
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_expand *by = m->by;
+    if (m->made >= by->d.max_out) {
+        m->above = true;
+        return NULL;
+    }
+    m->item = m->given;
+    dlpi_expand_begin(&m->item, m->cell + m->made * by->out_bytes, &by->out, by->out_at, &m->fields,
+                      true);
+    x->n_made = ++m->made;
+    return &m->item;
+}
+
+/* Bytes of so many rows of a dataset; no more than a number where its fields are still to be
+   refused. */
+static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
+        const dlp_field *f = &ds->fields[i];
+        uint64_t bytes = dlpi_dtype_bytes(f->dtype);
+        for (int32_t k = 0; k < f->ndim && k < DLP_MAX_DIMS; k++)
+            bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
+        sum = dlpi_sum(sum, bytes);
+    }
+    return dlpi_times(sum, rows);
+}
+
+/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows,
+   or next does, where that takes less than to wait for one of those. source: what else says what
+   the rows are, or NULL. */
+static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t rows,
+                                   const void *source) {
+    dlp_expand_desc d = {.workers = fetch->workers};
+    int32_t n = d.workers.num_workers;
+    if (source != NULL)
+        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
+                        fetch->fetcher);
+    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
+    if (d.workers.name == NULL) d.workers.name = "filter";
+    if (n == 0) d.workers.num_workers = DLP_NONE;
+    if (n > 2) n = 2;
+    if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
+    fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
+    return dlp_pipe_add_expand(p, &d);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
+}
+
+/* ---- one cu_seqlens of a batch ---- */
+
+typedef struct dlpi_flat {
+    int32_t *bounds; /* NULL: it only counts */
+    uint32_t n;      /* segments */
+    int32_t end, longest;
+} dlpi_flat;
+
+/* A segment ends here, unless it has no tokens. */
+static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
+    if (end == x->end) return;
+    if (end - x->end > x->longest) x->longest = end - x->end;
+    x->end = end;
+    x->n++;
+    if (x->bounds != NULL) x->bounds[x->n] = end;
+}
+
+/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
+   consumer's, who may have written others. */
+static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
+    const int32_t from = x->end;
+    for (int64_t i = 0; i < n; i++) {
+        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
+        dlpi_flat_end(x, from + bounds[i]);
+    }
+    dlpi_flat_end(x, from + tokens);
+    return true;
+}
+
+static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
+                           int32_t tokens) {
+    const int32_t *row = bounds->data;
+    if (x->bounds != NULL) x->bounds[0] = 0;
+    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
+        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
+    return true;
+}
+
+static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
+    for (uint32_t i = 0; i < b->n_fields; i++) {
+        const dlp_tensor *f = &b->fields[i];
+        if (strcmp(f->name, name) == 0)
+            return f->dtype == DLP_I32 && f->ndim == 2 && f->shape[0] == b->count ? f : NULL;
+    }
+    return NULL;
+}
+
+DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
+                            int32_t *longest) {
+    const dlp_tensor *bounds, *places;
+    dlpi_flat counted = {NULL, 0, 0, 0}, made = {cu_seqlens, 0, 0, 0};
+    int32_t tokens;
+    if (batch == NULL || cu_seqlens == NULL) return DLP_ERR_ARG;
+    bounds = dlpi_flat_field(batch, "cu_seqlens");
+    places = dlpi_flat_field(batch, "position_ids");
+    if (bounds == NULL || places == NULL) return DLP_ERR_ARG;
+    if (dlpi_times((uint64_t)places->shape[1], batch->count) > INT32_MAX) return DLP_ERR_LIMIT;
+    tokens = batch->count > 0 ? (int32_t)places->shape[1] : 0;
+    if (!dlpi_flat_rows(&counted, batch, bounds, tokens)) return DLP_ERR_ARG;
+    if (counted.n >= capacity) return DLP_ERR_LIMIT;
+    dlpi_flat_rows(&made, batch, bounds, tokens);
+    if (longest != NULL) *longest = made.longest;
+    return (int)made.n;
+}
+
+/* ---- the loader ---- */
+
+/* The stages of a loader, as its desc has them; a topology changes some of it before they are
+   added. */
+typedef struct dlpi_loader {
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_dataset dataset; /* fetch's */
+    dlp_fetch_desc fetch;
+    dlp_batch_desc batch;
+} dlpi_loader;
+
+/* What can be said twice is said once, or the same: of a short name and the field of a stage that
+   it stands for, which takes the value. */
+static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    struct {
+        const char *field, *wants;
+        int64_t brief, full;
+    } both[] = {
+        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
+         l->batch.batch_size},
+        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
+         l->fetch.workers.num_workers},
+        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
+        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
+         l->batch.last},
+        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        int64_t brief = both[i].brief, full = both[i].full;
+        if (brief != 0 && full != 0 && brief != full)
+            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
+        if (full == 0) both[i].full = brief;
+    }
+    l->batch.batch_size = (uint32_t)both[0].full;
+    /* inline, whichever way it was said */
+    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
+    l->sampler.order = (int32_t)both[2].full;
+    l->batch.last = (int32_t)both[3].full;
+    l->repeat.epochs = both[4].full;
+    l->sampler.seed = (uint64_t)both[5].full;
+    return DLP_OK;
+}
+
+/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
+   asked for beside the latter, and nothing else. */
+static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    const dlp_dataset *wired = d->fetch.dataset;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    l->fetch.dataset = &l->dataset;
+    l->dataset = wired ? *wired : d->dataset;
+    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    if (given != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
+                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
+                           "0. Set it in the source's desc, if that has it.",
+                           given);
+    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    return DLP_OK;
+}
+
+/* Without a device there is no transfer stage. */
+static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
+    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
+    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                    d->threaded ? d->threaded : d->device_buffers);
+}
+
+static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
+    };
+    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
+    *l = (dlpi_loader){
+        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
+    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
+    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
+    return dlpi_loader_short(p, d, l);
+}
+
+/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
+static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
+    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
+    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
+    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
+    if (each == 0) each = 2;
+    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
+    if (rc != DLP_OK) return rc;
+    p->d.prefetch_factor = (int32_t)(n * each);
+    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
+    return DLP_OK;
+}
+
+/* Classic, and several items at once in each worker: as many batches for each as these are of. */
+static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
+    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
+    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
+    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
+    if (rows > 0 && l->fetch.batch_pool > 0)
+        need = l->fetch.batch_pool / rows;
+    else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + (many + rows - 1) / rows;
+    if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
+    if (need > (uint64_t)p->d.prefetch_factor)
+        p->d.prefetch_factor = need < INT32_MAX ? (int32_t)need : INT32_MAX;
+    return dlpi_loader_classic(p, l);
+}
+
+static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    int rc;
+    if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
+    if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
+    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
+                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
+    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
+}
+
+/* A stage between repeat and fetch that says what the rows of batches are. */
+typedef struct dlpi_loader_source {
+    int32_t order; /* of the sampler */
+    dlp_stage (*add)(dlp_pipe *p, const void *desc);
+    const void *desc;
+} dlpi_loader_source;
+
+/* source: NULL, the sampler does. */
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
+                            const dlpi_loader_source *source) {
+    dlpi_loader l;
+    int rc;
+    memset(&l, 0, sizeof l);
+    rc = dlpi_loader_stages(p, d, &l);
+    if (rc != DLP_OK) return rc;
+    if (source) l.sampler.order = source->order;
+    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
+    dlp_pipe_add_sampler(p, &l.sampler);
+    dlp_pipe_add_repeat(p, &l.repeat);
+    if (source) source->add(p, source->desc);
+    if (l.fetch.dataset->filter)
+        dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source);
+    dlp_pipe_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
+    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
+    dlp_pipe_add_batch(p, &l.batch);
+    if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
+    return dlp_pipe_start(p); /* or the code of what could not be added */
+}
+
+static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
+                            const dlpi_loader_source *source, dlp_error *err) {
+    dlp_pipe *p;
+    int rc;
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
+}
+
+DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+    return dlpi_loader_open(out, desc, NULL, err);
+}
+
+/* ---- loading ---- */
+
+typedef struct dlpi_load_call {
+    dlpi_worker *w;
+    uint64_t from; /* place of the first row in the chunk's order */
+    uint64_t at;   /* row of the buffer where they go */
+    dlp_chunk c;
+    void *data[DLP_MAX_FIELDS];
+    dlp_permutation order; /* of a shuffled chunk's rows */
+} dlpi_load_call;
+
+DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
+    const dlpi_load_call *l = c->internal;
+    if (k >= c->count) return UINT64_MAX;
+    return c->chunk_first +
+           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
+}
+
+/* there: where each field of the chunk's first row lies. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
+    const dlp_pipe *p = l->w->p;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
+        const uint8_t *from = there[f];
+        if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
+        for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
+            memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
+                   (size_t)bytes);
+    }
+}
+
+/* The run's rows are in memory already. */
+static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    const void *there[DLP_MAX_FIELDS];
+    dlp_chunk shown; /* theirs to spoil, and so is l->data */
+    int rc = 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        there[f] = d->rows_at(d->user, l->c.index, f);
+        l->data[f] = (void *)(uintptr_t)there[f];
+        if (there[f] == NULL)
+            return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
+                            l->c.index);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    if (d->load) rc = d->load(d->user, &shown);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
+    return rc;
+}
+
+/* Load the run of rows that has gathered in l, if any. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlp_chunk shown; /* theirs to spoil */
+    if (l->c.count == 0) return 0;
+    if (d->rows_at != NULL) return dlpi_load_there(l, it);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
+        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    return d->load(d->user, &shown);
+}
+
+/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
+   neighbours. */
+static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
+    const dlpi_split *c = dlpi_split_of(l->w->p);
+    uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
+    int rc;
+    for (uint64_t k = x->from / c->plan.batch; k * c->plan.batch < end; k++) {
+        uint64_t to = dlpi_chunk_share(&c->plan, axis, k, &first) + first;
+        if (first < x->from) first = x->from;
+        if (to > end) to = end;
+        if (first >= to) continue;
+        if (l->c.count > 0 && first - x->from == l->from + l->c.count) {
+            l->c.count += to - first;
+            continue;
+        }
+        if ((rc = dlpi_load_run(l, it)) != 0) return rc;
+        l->from = first - x->from;
+        l->at = dlpi_chunk_row_at(&c->plan, x, first);
+        l->c.count = to - first;
+    }
+    return dlpi_load_run(l, it);
+}
+
+/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
+   rows as that: what batches there are is known in advance. */
+static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
+    const dlp_pipe *p = w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlpi_chunk_spot *x = &d->places[w->id];
+    dlpi_load_call l;
+    l.w = w;
+    l.from = l.at = 0;
+    l.c = (dlp_chunk){.index = it->index,
+                      .chunk_rows = dlpi_chunk_size(&d->plan, it->index),
+                      .chunk_first = dlpi_chunk_first(&d->plan, it->index),
+                      .epoch = it->epoch,
+                      .seed = it->seed,
+                      .attempt = it->attempt,
+                      .n_fields = it->n_fields,
+                      .worker = it->worker,
+                      .shuffled = d->d.shuffle_rows,
+                      .worker_state = it->worker_state,
+                      .data = l.data,
+                      .call = it->call,
+                      .internal = &l};
+    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    if (l.c.chunk_rows < x->size) return DLP_SKIP;
+    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
+    return dlpi_load_runs(&l, x, it);
+}
+
+static int dlpi_chunk_fetch(void *user, dlp_item *it) {
+    dlpi_worker *w = it->call->w;
+    const dlp_pipe *p = w->p;
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
+    uint64_t *word, key;
+    int rc;
+    DLPI_UNUSED(user);
+    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    word = dlpi_chunk_word(p, it->index);
+    key = dlpi_chunk_key(p, s);
+    while (!dlpi_stopped(p)) {
+        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
+        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
+        if (was & 1) return 0;
+        if (was != 0 && was != key) {
+            /* Y1 <- Y1: another batch loads it, unless that is gone */
+            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
+            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
+                dlpi_sleep(200000);
+                continue;
+            }
+        }
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
+        rc = dlpi_chunk_load(w, it);
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
+        return rc;
+    }
+    return 0; /* nobody will see it */
+}
+
+/* ---- chunks ---- */
+
+static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
+        {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
+    };
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
+    for (uint32_t i = 0; i < d->n_fields; i++) {
+        int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
+        if (rc != DLP_OK) return rc;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
+        {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
+        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
+    };
+    static const dlpi_bound of_device[] = {
+        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
+    };
+    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int rc;
+    if (d->load == NULL && d->rows_at == NULL)
+        return dlpi_missing(p, "load", "load", "the function that reads rows");
+    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (d->rows == NULL) {
+        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
+        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
+        if (p->err.code != 0) return p->err.code;
+    }
+    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
+    if (rc != DLP_OK) return rc;
+    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
+    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
+                       "at least max_held + 1 without a device");
+}
+
+/* The order and the counts of a pass. */
+static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
+                             dlp_repeat_desc *repeat, dlp_split_desc *split) {
+    bool train = d->pass == DLP_PASS_TRAIN;
+    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+                              .n_rows = d->n_items,
+                              .rows = d->rows,
+                              .n_chunks = d->n_chunks,
+                              .batch_size = d->batch_size,
+                              .last = train ? d->last : DLP_LAST_PARTIAL,
+                              .within_chunks = d->within_chunks,
+                              .shuffle_rows = train ? d->shuffle_rows : 0,
+                              .rank = d->rank,
+                              .world_size = d->world_size,
+                              .allow_uneven = d->allow_uneven};
+    memset(sampler, 0, sizeof *sampler);
+    sampler->seed = d->seed;
+    if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
+}
+
+/* A chunk's fields: one more dimension before a row's. */
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
+    for (uint32_t f = 0; f < d->n_fields; f++) {
+        out[f] = d->fields[f];
+        out[f].ndim = d->fields[f].ndim + 1;
+        out[f].shape[0] = room ? (int64_t)room : 1;
+        for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
+    }
+}
+
+/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+                             uint64_t *room) {
+    uint64_t *first;
+    dlpi_chunk_plan q;
+    int rc = dlpi_split_sums(p, "load", split, &first);
+    if (rc == DLP_OK) {
+        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
+        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
+            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
+        *room = dlpi_chunk_room(&q);
+    }
+    free(first);
+    return rc;
+}
+
+/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
+   those buffers, and its own that the consumer does not hold. */
+static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
+    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
+    if (d->device == NULL) {
+        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
+        return;
+    }
+    if (cpu == 0) cpu = 2;
+    if (there <= held) there = held + 1;
+    p->d.prefetch_factor = (int32_t)cpu;
+    if (preload != DLP_PRELOAD_NONE) return;
+    to->cpu_buffers = (uint32_t)cpu;
+    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
+}
+
+static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
+    to->load = d->load;
+    to->rows_at = d->rows_at;
+    to->user = d->user;
+    to->preload = preload;
+    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
+    to->writes_all_bytes = (int)d->writes_all_bytes;
+}
+
+static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_split_desc split;
+    dlp_dataset chunks = {.fields = fields,
+                          .n_fields = d->n_fields,
+                          .writes_all_bytes = 1,
+                          .fetch = dlpi_chunk_fetch};
+    dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
+    dlp_stage to_device = 0, views;
+    uint64_t room = 0;
+    int rc;
+    dlpi_chunks_pass(d, &sampler, &repeat, &split);
+    rc =
+        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
+    if (rc != DLP_OK) return rc;
+    dlpi_chunks_fields(d, room, fields);
+    if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
+    memset(&batch, 0, sizeof batch);
+    batch.batch_size = 1;
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    dlp_pipe_add_fetch(p, &fetch);
+    dlp_pipe_add_batch(p, &batch);
+    if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
+    views = dlp_pipe_add_split(p, &split);
+    if (p->err.code != 0) return p->err.code;
+    dlpi_chunks_keep(p->stages[views].self, d, preload);
+    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
+    if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
+        return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
+    if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
+        dlpi_transfer_of(&p->stages[to_device])->d.device_buffers = (int32_t)chunks.n_items;
+    return DLP_OK;
+}
+
+/* Which preload it is, and why not the one before it. */
+typedef struct dlpi_choice {
+    int preload;
+    char why[120];
+} dlpi_choice;
+
+/* Is there room for what the plan wants of the device? The rest is *host's. */
+static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
+    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    *host = p->plan_bytes;
+    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
+    *host = dlpi_less(p->plan_bytes, bytes);
+    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
+    if (d->room == NULL && p->d.limit_bytes > 0) return true;
+    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
+    snprintf(to->why, sizeof to->why,
+             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
+                     : "the device does not say what it has left",
+             bytes, room);
+    return false;
+}
+
+/* May DLP_PRELOAD_AUTO choose this one? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
+    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
+    dlp_plan plan;
+    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
+        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
+        return false;
+    }
+    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
+    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
+    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
+             host > spare ? host : plan.total_bytes,
+             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
+             host > spare ? spare : limit);
+    return false;
+}
+
+/* Open and wire it with this preload; *fits: whether that may be chosen of several. */
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
+                           dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlp_pipe_open(&p, &d->pipe, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
+        if (fits)
+            *fits = dlpi_chunks_fit(p, d, to);
+        else
+            rc = dlpi_chunks_wire(p, d, to->preload);
+    }
+    *out = p;
+    return rc;
+}
+
+/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
+    bool fits = false;
+    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
+    while (to->preload > DLP_PRELOAD_NONE) {
+        dlp_pipe *p = NULL;
+        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
+        if (p == NULL) return rc;
+        dlp_pipe_close(p);
+        if (rc != DLP_OK || fits) return DLP_OK;
+        to->preload--;
+    }
+    return DLP_OK;
+}
+
+static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
+    if (to->preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
+    else
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
+}
+
+DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    dlpi_choice to = {0, ""};
+    int rc = DLP_OK;
+    bool chosen;
+    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
+    chosen = desc->preload == DLP_PRELOAD_AUTO;
+    to.preload = desc->preload;
+    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
+    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
+    return dlpi_opened(out, p, rc, err);
+}
+
+static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
+    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    int rc = d->on_step(d->user, b), stop;
+    r->steps++;
+    r->items += items;
+    stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
+    if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
+    if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
+    r->epochs += last;
+    if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
+    return stop ? DLP_END : DLP_OK;
+}
+
+DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
+    dlp_run_result r;
+    dlp_batch *b = NULL;
+    int rc, step = DLP_OK;
+    uint64_t begin = dlpi_now_ns();
+    memset(&r, 0, sizeof r);
+    if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
+    if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
+    while (step == DLP_OK) {
+        rc = dlp_pipe_next(p, &b);
+        if (rc == DLP_OK && b != NULL)
+            step = dlpi_run_step(p, desc, &r, b);
+        else if (rc != DLP_EPOCH_END)
+            break;
+    }
+    r.elapsed_ns = dlpi_now_ns() - begin;
+    if (desc->result) *desc->result = r;
+    if (step < 0) return step;
+    return step == DLP_END ? DLP_OK : rc;
+}
+
+DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
+    dlpi_stage *st;
+    bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
+}
+
+static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
+    return dlp_pipe_add_parts(p, desc);
+}
+
+DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
+    dlp_part_desc parts;
+    const dlpi_loader_source source = {DLP_ORDER_PARTS, dlpi_loader_parts, &parts};
+    if (desc == NULL) return dlpi_loader_open(out, NULL, NULL, err);
+    parts = desc->parts;
+    if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
+    return dlpi_loader_open(out, &desc->loader, &source, err);
+}
+
+/* ---- states of several ranks, joined ---- */
+
+/* What one is to the first: it differs in its streams alone. */
+static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
+    dlpi_state x = *a, y = *b;
+    x.check = y.check = 0;
+    x.sampler_bytes = y.sampler_bytes = 0;
+    memset(x.sampler, 0, sizeof x.sampler);
+    memset(y.sampler, 0, sizeof y.sampler);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
+    return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
+}
+
+static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
+    memcpy(s, states[i].bytes, sizeof *s);
+    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
+        s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
+        return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
+                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
+}
+
+/* The cursor of stream s, in the states from the i-th on that have it; *by: how many have. */
+static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dlpi_cursor *x,
+                             uint32_t *by, dlp_error *err) {
+    *by = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_state from;
+        dlpi_cursors c;
+        dlpi_cursor y;
+        memcpy(&from, states[i].bytes, sizeof from);
+        if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
+        if (s < c.first || s >= c.first + c.n) continue;
+        y = dlpi_cursor_take(&c, from.sampler, s - c.first);
+        if ((*by)++ > 0 && !dlpi_cursor_same(x, &y))
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "states[%" PRIu32 "] has stream %" PRIu32
+                                  " at another place than one before: two ranks had other data",
+                                  i, s);
+        *x = y;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
+                           dlp_error *err) {
+    uint32_t end = 0;
+    *all = (dlpi_cursors){.first = UINT32_MAX};
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_state s;
+        dlpi_cursors c;
+        int rc = dlpi_merge_read(states, i, &s, err);
+        if (rc != DLP_OK) return rc;
+        if (!dlpi_merge_alike(to, &s))
+            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+        if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
+            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+        if (i > 0 && !dlpi_cursors_alike(&c, all))
+            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+        all->ordinal_bits = c.ordinal_bits;
+        all->used_bits = c.used_bits;
+        all->place_bits = c.place_bits;
+        if (c.first < all->first) all->first = c.first;
+        if (c.first + c.n > end) end = c.first + c.n;
+    }
+    all->n = end - all->first;
+    if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                          "%" PRIu32 " streams are too many for one state, which has room for "
+                          "%" PRIu32 ": merge fewer",
+                          all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
+}
+
+DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
+    dlpi_state to;
+    dlpi_cursors all;
+    bool same = true;
+    int rc;
+    if (out == NULL || states == NULL || n == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
+    if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
+    for (uint32_t i = 1; i < n; i++)
+        same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
+    if (same) {
+        *out = states[0];
+        return DLP_OK;
+    }
+    if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
+    memset(to.sampler, 0, sizeof to.sampler);
+    dlpi_cursors_begin(&all, to.sampler);
+    for (uint32_t i = 0; i < all.n; i++) {
+        dlpi_cursor x = {0, 0, 0, 0};
+        uint32_t by;
+        rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
+        if (rc != DLP_OK) return rc;
+        if (by == 0)
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "no state has stream %" PRIu32 ", which others lie around",
+                                  all.first + i);
+        dlpi_cursor_put(&all, to.sampler, i, &x);
+    }
+    to.sampler_bytes = dlpi_cursors_bytes(&all);
+    dlpi_state_give(&to, out);
+    return DLP_OK;
 }
 
 /* ---- the user's own figures: rings that the consumer alone writes ----
@@ -32161,9 +33411,13 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, true, true, &s);
-    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
+    int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {

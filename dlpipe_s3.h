@@ -107,18 +107,22 @@
                                               max_attempts, if set, counts those without progress.
                                               Where all comes instead (200), what had come is passed
                                               over
+     a body far slower than others of its     goes on over another connection, as above; looked at
+     size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
      529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
-                                              to 1/8), no hedges; then with good answers twice as
+     more than 1/4 of answers throttled, 1/6  fewer in flight (x 7/10, once in 4 * backoff_ms, down
+     after a cut; and a cut helps             to 1/8), no hedges; then with good answers twice as
                                               many each time, up to half of what it was, from there
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours
+     If-Match of ours; another version id or
+     Content-Encoding; no ETag, and another
+     Last-Modified
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -133,10 +137,12 @@
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
-   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
-   minute; and max_attempts, where it is set. When all workers of a client together have had
+   random. What ends a request is time without progress, progress_timeout_ms, so that a server may
+   be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
+   earlier attempt had brought already is no progress. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or more without any wakes all that wait, in all
+   workers. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -197,12 +203,13 @@
    * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
    * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
    * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
-     of one object that changes between them are then told apart by their weak ETags, or by the
-     object's size; where neither differs, nobody notices.
+     of one object that changes between them are then told apart by their weak ETags, by version id,
+     size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
-   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
+     unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
@@ -262,18 +269,20 @@
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. */
+   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
+   errno of Linux is above 4095: a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
-    X(FULL, 1, "queue is full", "take records out, or wait") \
-    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
-    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
-    X(END, 4, "no more batches", "close the pipe") \
-    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
-    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
-    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(FULL, 4096, "queue is full", "take records out, or wait") \
+    X(EMPTY, 4097, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 4098, "nothing came within the time-out", \
+      "call again, or look at dlp_pipe_explain") \
+    X(END, 4099, "no more batches", "close the pipe") \
+    X(EPOCH_END, 4100, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
@@ -299,7 +308,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-        DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 8191
 };
 
 /* Special values. Zero always means the documented default. */
@@ -493,9 +502,10 @@ typedef struct dlp_s3_desc {
     int32_t connect_timeout_ms;    /* 0: 3,000; the handshake included */
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
     int32_t stall_timeout_ms;      /* 0: 5,000; without a byte inside a body */
-    int32_t request_timeout_ms;    /* 0: 120,000; a request with all its attempts */
+    int32_t request_timeout_ms;    /* a request with all its attempts, however well it gets on; 0:
+                                    no such bound, see progress_timeout_ms */
     int32_t max_attempts;          /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
-                                    0: else no such bound, request_timeout_ms is one */
+                                    0: else no such bound, progress_timeout_ms is one */
     int32_t backoff_ms;            /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
                                     backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;        /* 0: 5,000 */
@@ -515,6 +525,10 @@ typedef struct dlp_s3_desc {
     void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
                                     NULL; called by any thread that works for this client */
     void *log_user;
+    int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
+                                    request_timeout_ms if it is set, else 120,000 */
+    int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
+                                    environment: AWS_REQUEST_PAYER, "requester" */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -589,6 +603,8 @@ typedef struct dlp_s3_request {
     char etag[72];         /* with its quotes; "" if there was none, or a longer one */
     dlp_s3_error error;    /* all zero if code is 0 */
     void *internal;
+    const char *version_id; /* NULL, or which version of the object; not with query; an answer that
+                                tells another one is refused */
 } dlp_s3_request;
 
 /* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to
@@ -658,7 +674,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
                             dlp_s3_error *err);
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
-   come twice or are not in order are an error, and so is a server that leads in a circle.
+   come twice, are not in order, or were not asked for, are an error, and so is a server that leads
+   in a circle.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */
@@ -690,30 +707,34 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
    stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
+#define DLP_S3_EMPTY UINT64_MAX /* as a length: the whole object, and it has no bytes */
 
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
-    uint64_t offset; /* first byte; DLP_S3_WHOLE: the whole object */
-    uint64_t length; /* bytes; 0: to the object's end. Of a whole object: what it is to
-                                have, 0: whatever it has */
-    uint64_t items;  /* of a part: items in it; else not read */
+    uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
+    uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
+                                have, 0: whatever it has, DLP_S3_EMPTY: nothing */
+    uint64_t items;   /* of a part: items in it; else not read */
+    const char *etag; /* of the object, a strong one with its quotes: another version of the object
+                               is an error; NULL or "": any version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
 
 /* Make an empty manifest, of 2^40 entries and 2^32 - 2 different keys at most. A key is kept once,
-   whatever number of entries it has; an entry takes 20 bytes, a key 8 and its own.
+   whatever number of entries it has; an entry takes 20 bytes, a key 8, its own and
+   those of its ETag.
    out: to be closed - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - any thread; a manifest is
    changed by one thread at a time, and not at all while a source has it - does not wait. */
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err);
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
 
-/* Add an entry. entry: copied, its key too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
+/* Add an entry. entry: copied, its key and ETag too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
    DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes that it tells; but no
+/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells; but no
    common prefixes, and none of the empty objects with '/' at the end that stand for directories.
    Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
    the thread of io - waits for the pages. */
@@ -724,8 +745,10 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
      key
      key <tab> offset <tab> length
      key <tab> offset <tab> length <tab> items
+     key <tab> offset <tab> length <tab> items <tab> etag
    with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
-   numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
+   numbers in decimal digits, '*' as the offset of a whole object, and '-' as the
+   length of an empty one. Lines that begin with '#' are
    remarks. Anything else is an error that names file and line.
    Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
    after a failure the manifest is as it was - reads the file. */
@@ -735,7 +758,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
    DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key is the manifest's. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
 /* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
@@ -772,6 +795,7 @@ typedef struct dlp_s3_source_desc {
     /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
+    int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -2103,6 +2127,7 @@ typedef struct dlpi_s3_head {
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
+    bool requester_pays;
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -2118,6 +2143,7 @@ typedef struct dlpi_s3_head {
 
 #define DLPI_S3_EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define DLPI_S3_MAX_PARAMS 64
+#define DLPI_S3_AGENT "User-Agent: dlpipe/" DLPIPE_VERSION "\r\n"
 
 typedef struct dlpi_s3_header {
     const char *name; /* in small letters, which is how it is sent too */
@@ -2367,6 +2393,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
         dlpi_s3_head_header(p, "range", h->range);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
+        dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
         dlpi_s3_head_header(p, "x-amz-security-token", h->who->token[0] ? h->who->token : NULL);
     }
     for (size_t i = 0; i < p->n_headers; i++) {
@@ -2396,6 +2423,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
         dlpi_s3_out_adds(o, mark);
@@ -2435,6 +2463,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);
+        if (h->requester_pays) dlpi_s3_out_header(o, "x-amz-request-payer", "requester");
         if (h->who->token[0]) dlpi_s3_out_header(o, "x-amz-security-token", h->who->token);
         dlpi_s3_out_adds(o, "Authorization: AWS4-HMAC-SHA256 Credential=");
         dlpi_s3_out_adds(o, p->credential);
@@ -2516,6 +2545,8 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
         {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
         {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
     size_t n = strlen(bucket);
+    if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
+        return "'.' and '..' are steps of a path, and no buckets";
     if (strncmp(bucket, "arn:", 4) == 0)
         return "an ARN: of an access point its alias is what can be asked for";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;
@@ -2649,14 +2680,18 @@ typedef struct dlpi_s3_http {
     bool chunked;
     bool has_length;
     bool until_close;
-    bool has_range; /* Content-Range: range_first..range_last */
-    bool encoded;   /* Content-Encoding: the body is not what was stored, perhaps */
-    bool began;     /* a byte of it came */
+    bool has_range;      /* Content-Range: range_first..range_last */
+    bool encoded;        /* Content-Encoding, other than "identity" */
+    bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
     uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
     uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;  /* of x-amz-version-id */
+    uint64_t modified_sum; /* of Last-Modified */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -2776,11 +2811,15 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two ETags apart that are too long to be kept. */
+/* FNV-1a tells two values apart that are not kept. */
+static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
+    return sum;
+}
+
 static void dlpi_s3_http_keep_etag(dlpi_s3_http *h, const char *s, size_t n) {
-    h->etag_sum = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        h->etag_sum = (h->etag_sum ^ (unsigned char)s[i]) * 1099511628211u;
+    h->etag_sum = dlpi_s3_http_sum(s, n);
     dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
 }
 
@@ -2823,11 +2862,18 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
-static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
     while (dlpi_s3_http_element(&s, &n, &one, &length))
-        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) h->encoded = true;
+        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
+    return false;
+}
+
+static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+    if (!dlpi_s3_http_encodes(s, n)) return;
+    h->encoded = true;
+    h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -2897,7 +2943,10 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "retry-after", 11)) dlpi_s3_http_on_retry(h, s, n);
         break;
     case 13:
-        if (dlpi_s3_http_is(name, "content-range", 13)) dlpi_s3_http_on_range(h, s, n);
+        if (dlpi_s3_http_is(name, "content-range", 13))
+            dlpi_s3_http_on_range(h, s, n);
+        else if (dlpi_s3_http_is(name, "last-modified", 13))
+            h->modified_sum = dlpi_s3_http_sum(s, n);
         break;
     case 14:
         if (dlpi_s3_http_is(name, "content-length", 14)) return dlpi_s3_http_on_length(h, s, n);
@@ -2907,12 +2956,18 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
             dlpi_s3_http_on_encoding(h, s, n);
+        else if (dlpi_s3_http_is(name, "x-amz-version-id", 16))
+            h->version_sum = dlpi_s3_http_sum(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
     case 19:
         if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
+        break;
+    case 30:
+        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+            h->stored_encoded = dlpi_s3_http_encodes(s, n);
         break;
     default: break;
     }
@@ -2938,11 +2993,11 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* ---- lines ---- */
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
-    h->chunked = h->has_length = h->has_range = h->encoded = false;
+    h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
-    h->etag_sum = 0;
+    h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
     h->at = DLPI_S3_AT_STATUS;
 }
@@ -3250,8 +3305,16 @@ __attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char
    that is not trusted, which no repetition mends. */
 __attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
+    c->why[sizeof c->why - 1] = '\0';
     if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
     return DLP_S3_BROKEN;
+}
+
+/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
+   is no such code. */
+__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+    if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
+    return dlpi_s3_conn_fail_tls(c);
 }
 
 /* Whether it was made by this process: a child leaves its parent's connections alone. */
@@ -3330,10 +3393,8 @@ __attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
 __attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->read(c->session, to, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->read(c->session, to, n, c->why, sizeof c->why), n);
     }
     do got = recv(c->fd, to, n, 0);
     while (got < 0 && errno == EINTR);
@@ -3347,10 +3408,8 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const
                                                           size_t n) {
     ssize_t put;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->write(c->session, from, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->write(c->session, from, n, c->why, sizeof c->why), n);
     }
     do put = send(c->fd, from, n, MSG_NOSIGNAL);
     while (put < 0 && errno == EINTR);
@@ -3411,6 +3470,7 @@ typedef struct dlpi_s3_session {
     int broken; /* 0, or errno to be told again, with why */
     char why[160];
     char host[256];
+    bool demanded; /* the server has asked for a certificate of ours */
 } dlpi_s3_session;
 
 static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
@@ -3497,6 +3557,14 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
+/* The server asks for a certificate of ours. Returns 0: there is none. */
+static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
+    (void)cert;
+    (void)key;
+    ((dlpi_s3_session *)SSL_get_app_data(ssl))->demanded = true;
+    return 0;
+}
+
 static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size_t size) {
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
@@ -3534,6 +3602,7 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     SSL_CTX_set_default_read_buffer_len(own->ctx, DLPI_S3_TLS_READ_AHEAD);
     SSL_CTX_set_session_cache_mode(own->ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(own->ctx, dlpi_s3_ticket_keep);
+    SSL_CTX_set_client_cert_cb(own->ctx, dlpi_s3_tls_demand);
     return own;
 }
 
@@ -3609,10 +3678,17 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     const char *words = e ? ERR_reason_error_string(e) : NULL;
     const char *when = SSL_is_init_finished(s->ssl) ? "" : " in the TLS handshake";
     long verified = SSL_get_verify_result(s->ssl);
+    bool alert =
+        words && ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) >= SSL_AD_REASON_OFFSET;
     if (verified != X509_V_OK && !SSL_is_init_finished(s->ssl)) {
         s->broken = EKEYREJECTED;
         snprintf(s->why, sizeof s->why, "certificate of %.60s is refused: %s", s->host,
                  X509_verify_cert_error_string(verified));
+    } else if (s->demanded && (alert || !SSL_is_init_finished(s->ssl))) {
+        s->broken = EKEYREJECTED;
+        snprintf(s->why, sizeof s->why,
+                 "%.60s wants a certificate of its clients, which is not supported%s%s", s->host,
+                 alert ? ": " : "", alert ? words : "");
     } else if (s->errnum) {
         s->broken = s->errnum;
         snprintf(s->why, sizeof s->why, "%.60s%s: %s", s->host, when, strerror(s->errnum));
@@ -4725,7 +4801,7 @@ typedef struct dlpi_s3_scratch {
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
-    char access[256], secret[256], expires[64], word[128];
+    char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
     dlpi_s3_http http;
@@ -4925,7 +5001,17 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     }
 }
 
-/* Ask, again after a while where that may help: no answer, 429, 5xx. Returns whether it is 200. */
+/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
+   identity does not answer it. */
+static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
+    char code[64] = "";
+    if (a->status == 429 || a->status >= 500) return true;
+    if (a->status != 400) return false;
+    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
+    return strcmp(code, "IDPCommunicationError") == 0;
+}
+
+/* Ask, again after a while where that may help. Returns whether the answer is 200. */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
@@ -4935,7 +5021,7 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && a->status != 429 && a->status < 500) break;
+        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
         if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
         if (stop && DLPI_LOAD_RLX(stop)) break;
     }
@@ -5529,9 +5615,11 @@ static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cach
 enum { DLPI_S3_NAMES_MAX = 64, DLPI_S3_ADDRESSES_MAX = 16, DLPI_S3_HELPER_STACK = 512 * 1024 };
 
 #define DLPI_S3_SECOND 1000000000ull
-#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for again; serve on, */
-#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)   /* but no longer than this */
-#define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)   /* so long a failure is told, not retried */
+#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND) /* then they are asked for again; serve on, */
+#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)  /* but no longer than this */
+#define DLPI_S3_NAME_AGAIN_NS \
+    (1 * DLPI_S3_SECOND)                             /* so long a failure is told, not retried, and
+                                                        addresses that all fail are not doubted */
 #define DLPI_S3_ADDRESS_BAD_NS (10 * DLPI_S3_SECOND) /* put last; doubled 5 times at most */
 
 enum { DLPI_S3_NAME_KNOWN = 0, DLPI_S3_NAME_WANTED, DLPI_S3_NAME_ASKED };
@@ -5819,9 +5907,18 @@ static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address 
     *out = name->at[best];
 }
 
+/* True if all addresses of a name have failed lately: the server may have moved. */
+static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
+    for (uint32_t i = 0; i < name->n; i++)
+        if (name->bad_until_ns[i] <= now) return false;
+    return true;
+}
+
 /* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
-    bool fresh = name->n && now - name->found_ns < DLPI_S3_NAME_FRESH_NS;
+    bool lost = dlpi_s3_name_lost(name, now);
+    bool fresh =
+        name->n && now - name->found_ns < (lost ? DLPI_S3_NAME_AGAIN_NS : DLPI_S3_NAME_FRESH_NS);
     bool failed = name->failed_ns && now - name->failed_ns < DLPI_S3_NAME_AGAIN_NS;
     int rc;
     if (name->state != DLPI_S3_NAME_KNOWN || fresh || failed) return 0;
@@ -5885,8 +5982,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
     name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
 }
 
-/* Tell how connecting to an address of a host went: those that failed are put last for a while.
-   Returns whether there is one that did not fail lately: worth trying at once. */
+/* Tell how connecting to an address of a host went: those that failed are put last for a while. If
+   all have failed, the name is looked up again. Returns whether there is one that did not fail lately: worth trying at once. */
 __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
                                                          const dlpi_s3_address *a, bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -5896,8 +5993,9 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
         if (strcmp(name->host, host) != 0) continue;
         for (uint32_t i = 0; i < name->n; i++) {
             if (dlpi_s3_address_same(a, &name->at[i])) dlpi_s3_name_tried(name, i, worked, now);
-            another = another || name->bad_until_ns[i] <= now;
         }
+        another = another || !dlpi_s3_name_lost(name, now);
+        if (!worked) (void)dlpi_s3_name_ask(h, name, now);
     }
     pthread_mutex_unlock(&h->lock);
     return another;
@@ -5949,7 +6047,9 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    retries ahead of successes, so that a worker that dies takes nothing with it.
 
    Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. Those are words that all
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second or more without one wakes all requests of the client that wait to be tried again, but those
+   that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -5962,10 +6062,23 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
-   Throttling. One 503 among many good answers delays its own request only. More than an eighth of
-   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
-   period), down to an eighth; and until a period after the last of those they do not rise, and
-   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by
+   Slow bodies. A body that is far slower than those of its size class goes on over another
+   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
+   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
+   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
+   second. Where the object has no strong ETag, the bytes that came are asked for again, which
+   counts against it. Where all bodies become slow, so does what is usual.
+
+   Throttling. One 503 among many good answers delays its own request only. What counts is the share
+   of answers that say so, lately (a mean that weighs the last one by 1/64). More than a quarter: the
+   requests in flight are cut to 7/10, at most once per 4 * backoff (a period), down to an eighth;
+   and until a period after the last of those they do not rise, and there are no hedges. While there
+   are fewer than there may be, a sixth is too much already.
+   A server that lets only so many a second pass refuses a smaller share after a cut: 1 - (1 - s) / r
+   of what was s, where there are r times as many answers as before. Is the share nearer to s, 128
+   answers after a cut that has made them fewer, and less than half, the server refuses at random.
+   Then the cut is undone, and that share is no sign of throttling for 16 periods.
+   When that is over they rise as TCP's window does (RFC 5681): with each good answer by
    one, which doubles them in the time of an answer, until they are half of what they were; from
    there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
    without answers counts for 5 periods at most. */
@@ -5997,6 +6110,7 @@ typedef struct dlpi_s3_shared {
     uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -6013,6 +6127,14 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
+#define DLPI_S3_SHARE 65536u              /* all answers */
+#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -6024,19 +6146,42 @@ typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
     uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
     uint64_t random;
-    uint64_t answers; /* the last 64, a bit each: throttled or not */
+    uint32_t share;     /* of answers that were throttled, in 65536ths */
+    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
+    uint32_t by_chance; /* of it, what no cut helps against */
+    uint32_t since_cut; /* answers; 128 are enough */
     uint64_t next_cut_ns, throttled_until_ns, risen_ns;
-    uint64_t limit, full; /* requests in flight, in 1024ths */
-    uint64_t half;        /* of what limit was before it was cut */
-    bool cutting;         /* no good answer since throttled_until_ns */
-    uint64_t hedges;      /* that may be sent, in hundredths */
-    int64_t retry_tokens; /* -1: no limit */
-    int32_t max_attempts; /* -1: no limit */
+    uint64_t limit, full;        /* requests in flight, in 1024ths */
+    uint64_t half;               /* of what limit was before it was cut */
+    uint64_t uncut;              /* limit before the last cut */
+    uint64_t answered_ns;        /* the last answer */
+    uint64_t chance_until_ns;    /* for so long by_chance holds */
+    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
+    bool cutting;                /* no good answer since throttled_until_ns */
+    uint64_t hedges;             /* that may be sent, in hundredths */
+    int64_t retry_tokens;        /* -1: no limit */
+    int32_t max_attempts;        /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
 } dlpi_s3_patience;
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
+    return total ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* Nanoseconds between two looks at a body. */
+static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
+    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
+             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
+    return (stall < still ? stall : still) + DLPI_S3_MS;
+}
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
@@ -6257,6 +6402,8 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
 #define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
 #define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
 /* For how long it has been away by now. */
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
@@ -6284,9 +6431,10 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
     return now_ns > since ? now_ns - since : 1;
 }
 
@@ -6298,11 +6446,42 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
 
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
+/* The share of throttled answers above which there are too many. */
+static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
+    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
+}
+
+/* Enough answers have come after a cut: has it helped? If not, undo it. */
+static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
+    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
+    double helped = all - (all - s) / fewer; /* what the share is then */
+    if (helped < 0) helped = 0;
+    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
+        p->by_chance = p->share;
+        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
+        p->limit = p->uncut;
+    }
+    p->share_cut = 0;
+}
+
+/* An answer came: how long after the last one? */
+static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
+    p->answered_ns = now_ns;
+    if (gap > most) gap = most; /* nobody asked, or nobody looked */
+    p->gap_ns += gap / 64;
+    p->gap_ns -= p->gap_ns / 64;
+}
+
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
-    if (now_ns < p->next_cut_ns) return;
+    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
     p->next_cut_ns = now_ns + period;
+    p->share_cut = p->share;
+    p->gap_cut_ns = p->gap_ns;
+    p->since_cut = 0;
+    p->uncut = p->limit;
     if (!p->cutting) p->half = p->limit / 2;
     p->cutting = true;
     p->limit = p->limit * 7 / 10;
@@ -6323,9 +6502,12 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
-    p->answers = p->answers << 1 | throttled;
+    dlpi_s3_gap(p, now_ns);
+    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
+    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
+    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
     if (throttled) {
-        if (__builtin_popcountll(p->answers) > 8) dlpi_s3_cut(p, now_ns);
+        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
         return;
     }
     dlpi_s3_rise(p, now_ns);
@@ -6364,11 +6546,14 @@ static void dlpi_s3_halve(dlpi_s3_times *t) {
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     t->bucket[dlpi_s3_bucket(ns)]++;
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
 /* The time that percent of the samples do not exceed; there is at least one. */
@@ -6417,6 +6602,38 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
     } else if (t->factor < DLPI_S3_FACTOR_MOST) {
         t->factor += 2;
     }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6631,6 +6848,8 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
+    uint64_t body_ns;    /* when its body began, or was looked at last, */
+    uint64_t body_from;  /* and what its range had then */
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
@@ -6646,7 +6865,7 @@ typedef struct dlpi_s3_connection {
     uint64_t sent_ns;     /* the request's last byte */
     uint64_t put_at;      /* bytes of a PUT's body that are sent, */
     uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more */
+    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
@@ -6673,13 +6892,16 @@ struct dlpi_s3_range {
     uint64_t first;        /* from the request's first byte */
     uint64_t bytes;        /* UINT64_MAX: not known yet */
     uint64_t done;         /* that lie where they belong */
+    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool begun; /* connections[0] has won */
-    bool fresh; /* only on a new connection */
+    bool held;     /* a Retry-After says when it may be tried again */
+    uint8_t moves; /* to another connection, for the body was slow */
+    bool begun;    /* connections[0] has won */
+    bool fresh;    /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
@@ -6693,17 +6915,21 @@ struct dlpi_s3_op {
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
     dlpi_s3_timer timer; /* of all of it */
+    uint64_t begun_ns;   /* when it was submitted */
+    uint64_t moved_ns;   /* when it got on last */
     uint64_t bound;      /* bytes that there is room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag */
+    uint64_t etag_sum;   /* of the first answer's ETag, */
+    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */
+    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
@@ -6738,6 +6964,9 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t woken_ns;                /* by which return of the server */
+    uint64_t look_ns;                 /* between two looks at a body */
+    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
@@ -6772,6 +7001,13 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
 
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
     dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+}
+
+/* Look at a body again soon: bytes that are too few to wake anybody may have come. */
+static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
+    uint64_t look = io->now + io->look_ns;
+    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
 }
 
 /* ---- regions ---- */
@@ -6824,13 +7060,23 @@ static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     return piece->to ? (char *)piece->to + range->cursor.at : NULL;
 }
 
-static void dlpi_s3_range_took(dlpi_s3_range *range, uint64_t n) {
+/* Note that so many bytes of the range have come, or were delivered. Only bytes beyond those of its
+   earlier attempts are progress. */
+static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t bytes) {
+    if (bytes <= range->most) return;
+    range->most = bytes;
+    range->op->moved_ns = io->now;
+}
+
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
     range->done += n;
+    dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
-static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64_t n) {
+static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                                  uint64_t n) {
     uint64_t left = n, room;
     while (left) {
         char *to = dlpi_s3_range_room(range, &room);
@@ -6839,7 +7085,7 @@ static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64
         if (to) memcpy(to, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(range, room);
+        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }
@@ -7178,16 +7424,17 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
     const dlp_s3_request *r = range->op->r;
     uint64_t since = range->begun_ns > io->good_ns ? range->begun_ns : io->good_ns;
     int what = dlpi_s3_away(shared, since, io->now);
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(io->desc, &field);
     if (what == DLPI_S3_TELL_IT)
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
                     (unsigned)(wait_ns / DLPI_S3_MS));
     if (what == DLPI_S3_TELL_AWAY)
         dlpi_s3_say(io,
                     "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
-                    "sent again, for up to request_timeout_ms (%d ms)",
+                    "sent again, for up to %s (%d ms)",
                     (double)dlpi_s3_away_for(shared, io->now) / 1e9, range->op->origin->host,
-                    (unsigned)range->op->origin->port, r->error.message,
-                    (int)io->desc->request_timeout_ms);
+                    (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
 /* Try the range again after a while, or end the request. */
@@ -7199,6 +7446,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
+    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -7583,6 +7831,14 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
+/* Say beside a 403 that tells nothing more what it may be. */
+static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
+    const dlp_s3_error *e = &op->r->error;
+    if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
+    if (e->s3_code[0] && strcmp(e->s3_code, "AccessDenied") != 0) return;
+    dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
+}
+
 /* A whole answer that tells an error. */
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -7592,6 +7848,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
     dlpi_s3_error_read(op, connection, region, sizeof region);
+    dlpi_s3_error_hint(io, op);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
@@ -7773,6 +8030,56 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is no
+   object. A server of objects tells an ETag, or an id of the request. */
+static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       "a redirect led to %.100s, which is no server of objects: it tells no "
+                       "ETag and no request id",
+                       op->to.host);
+    return DLPI_S3_T_OTHER;
+}
+
+/* What tells versions of an object apart where its ETag does not, or must not differ between the
+   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
+   first answer's are kept. */
+static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
+    uint64_t asked =
+        op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
+    if (asked && h->version_sum && h->version_sum != asked) {
+        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        return DLPI_S3_T_OTHER;
+    }
+    if (!op->opened) {
+        op->encoding_sum = h->encoding_sum;
+        op->version_sum = h->version_sum;
+        op->modified_sum = modified;
+    } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
+               op->modified_sum != modified) {
+        dlpi_s3_op_message(op, 0,
+                           "the object's Content-Encoding, version or Last-Modified has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    return DLPI_S3_FINE;
+}
+
+/* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
+   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
+        return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       h->encoded ? "the server encodes the object, which is stored plain"
+                                  : "the server decodes the object, which is stored with a "
+                                    "Content-Encoding");
+    if (op->as_stored) return DLPI_S3_T_OTHER;
+    op->as_stored = true;
+    return DLPI_S3_T_CHANGED;
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -7788,7 +8095,10 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_etag(op, h);
+    code = dlpi_s3_head_stranger(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
@@ -7875,6 +8185,19 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
+/* The query of a request: its own, that of the place that an answer has sent it to, or the version
+   that is asked for. text: as large as a line of a head. */
+static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_out o = {text, size, 0};
+    if (op->foreign && op->to_query) return op->to_query;
+    if (!r->version_id) return r->query;
+    dlpi_s3_out_adds(&o, "versionId=");
+    dlpi_s3_out_escaped(&o, r->version_id);
+    dlpi_s3_out_end(&o);
+    return text;
+}
+
 /* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -7889,14 +8212,16 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
+    h.requester_pays = io->desc->requester_pays != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -7930,13 +8255,21 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
+/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t queued) {
+    connection->queued = queued;
+    if (connection->put_at > queued)
+        dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
+}
+
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
     if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
@@ -8080,19 +8413,51 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
+    connection->moved_ns = connection->body_ns = io->now;
+    connection->body_from = connection->range->done;
+    dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
+/* What came of a body since it began, or was looked at last. */
+static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
+                                                 const dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace b;
+    b.size = range->size_bytes;
+    b.got = range->done - connection->body_from;
+    b.ns = io->now - connection->body_ns;
+    b.left = range->bytes - range->done;
+    b.afresh = dlpi_s3_range_keeps(range) ? b.left : range->bytes;
+    b.moves = range->moves;
+    return b;
+}
+
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
+    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+        connection->body_ns > io->returned_ns) {
+        dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+        dlpi_s3_paced(&io->patience, &pace);
+    }
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
     dlpi_s3_range_done(io, range);
+}
+
+/* True if a 400 may mean the range: it names no other cause. */
+static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
+    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
+                                        "BadRequest",   "NotImplemented", NULL};
+    char code[64] = "";
+    if (connection->http.status != 400) return false;
+    dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
+    return !code[0] || dlpi_s3_one_of(code, codes);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
@@ -8101,8 +8466,8 @@ static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *conne
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
-        op->r->length || range->n_connections > 1)
+    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
+        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
     dlpi_s3_range_part(io, range, connection);
@@ -8201,7 +8566,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (dlpi_s3_range_lay(io, range, at, n) == n) return true;
     if (range->bytes == UINT64_MAX) {
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
@@ -8305,7 +8670,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -8322,8 +8687,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
             break; /* all that was */
     } while (budget);
     if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
-    if (moved && connection->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
         connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
@@ -8341,11 +8705,11 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->most = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
-    range->n_connections = 0;
+    range->n_connections = range->moves = 0;
     range->begun = range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
@@ -8638,13 +9002,38 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
+/* When the op ends however well it gets on. */
+static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    int32_t ms = io->desc->request_timeout_ms;
+    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
+}
+
+/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
+        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+    return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
+}
+
+/* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
+    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
     char text[64];
+    if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
+    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
+    if (io->now < total_ns && io->now < still_ns) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+        return;
+    }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-             (int)io->desc->request_timeout_ms);
+    if (io->now >= total_ns)
+        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
+                 (int)io->desc->request_timeout_ms);
+    else
+        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
+                 (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -8660,23 +9049,60 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
         return false;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
         return false;
     dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
     return true;
 }
 
-/* A connection that is to time out may have bytes that are too few to wake anybody. */
+/* Have a range go on over another connection: its body is slow. */
+static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     const dlpi_s3_body_pace *pace) {
+    dlpi_s3_range *range = connection->range;
+    const dlp_s3_request *r = range->op->r;
+    dlpi_s3_say(io, "s3: %s/%s: %.1f KB/s, on over another connection", r->bucket, r->key,
+                (double)pace->got * 1e6 / (double)pace->ns);
+    dlpi_s3_paced(&io->patience, pace);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_close(io, connection);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    range->moves++;
+    range->tried_at = range->done;
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
+}
+
+/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
+   has left the connection. Time in which the caller was elsewhere does not count. */
+static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+    bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
+                 !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
+    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && dlpi_s3_slow(&io->patience, &pace)) {
+        dlpi_s3_connection_leave(io, connection, &pace);
+        return true;
+    }
+    connection->body_ns = io->now;
+    connection->body_from = range->done;
+    return false;
+}
+
+/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
+   that are too few to wake anybody. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t before = connection->timer.due;
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
         return true;
-    if (connection->state != DLPI_S3_LINK_BODY || connection->low_water <= 1) return false;
+    if (connection->state != DLPI_S3_LINK_BODY) return false;
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
-    return before != connection->timer.due;
+    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
+    return true;
 }
 
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
@@ -8744,6 +9170,9 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     uint64_t hedge = dlpi_s3_hedge(io);
     if (t && t->due < until) until = t->due;
     if (hedge < until) until = hedge;
+    if (t && DLPI_LOAD_RLX(&io->s3->common->shared.away_ns) && /* S9 */
+        io->now + DLPI_S3_AWAY_LOOK_NS < until)
+        until = io->now + DLPI_S3_AWAY_LOOK_NS;
     if (until == UINT64_MAX) return -1;
     if (until <= io->now) return 0;
     until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
@@ -8760,11 +9189,25 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
+/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+static void dlpi_s3_wake(dlp_s3_io *io) {
+    uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
+    if (back_ns <= io->woken_ns) return;
+    io->woken_ns = back_ns;
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_range *range = &io->ranges[i];
+        uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
+        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
+        dlpi_s3_timer_set(&io->timers, &range->timer, due);
+    }
+}
+
 /* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
+    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -8782,12 +9225,14 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         }
     }
     dlpi_s3_feast(io);
+    dlpi_s3_wake(io);
     dlpi_s3_timers_run(io);
     if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
         dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
+    io->turned_ns = io->now;
     return 0;
 }
 
@@ -8845,6 +9290,11 @@ static int dlpi_s3_check(dlp_s3_request *r) {
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "not with offset and length");
+    if (r->version_id && (r->query || r->method == DLP_S3_PUT))
+        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+    if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
+                          !dlpi_s3_is_printable(r->version_id)))
+        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 
@@ -8864,7 +9314,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -8899,7 +9349,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
-    dlpi_s3_due(io, &op->timer, io->desc->request_timeout_ms);
+    op->begun_ns = op->moved_ns = io->now;
+    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -9079,6 +9530,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->woken_ns = io->now;
+    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
@@ -9127,7 +9580,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(connect_timeout_ms, 3000, 1, INT32_MAX),
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(request_timeout_ms, -1, -1, INT32_MAX),
+        DLPI_S3_NUMBER(progress_timeout_ms, 120000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
@@ -9137,6 +9591,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
     };
+    if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
+        d->progress_timeout_ms = d->request_timeout_ms;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         int32_t n;
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);
@@ -9179,10 +9635,27 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
+/* Whether requests say that who asks pays: by the desc, or by the environment. */
+static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
+    const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
+    if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
+        if (strcasecmp(payer, "requester") != 0)
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+        s3->desc.requester_pays = 1;
+    }
+    if (s3->desc.requester_pays && s3->desc.anonymous)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+    return DLP_OK;
+}
+
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
@@ -9349,6 +9822,7 @@ struct dlp_s3_list {
     char *body;
     size_t size, bytes;
     dlpi_s3_page contents, prefixes;
+    char why[200];       /* what is wrong with a key of the page */
     dlpi_s3_page *given; /* the one whose object the caller has */
 };
 
@@ -9492,15 +9966,33 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
+   prefix some of its keys do. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
+    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+    dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
+    const char *field = NULL;
+    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+        field = "prefix";
+    else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
+             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+        field = "start_after";
+    if (!field) return NULL;
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    dlpi_s3_one_line(l->why);
+    return l->why;
+}
+
 /* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
    objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
+static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
                                      dlpi_s3_key *last) {
     const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
     while (!wrong && c->there) {
         if (!dlpi_s3_page_follows(l, c, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_page_asked(l, c);
+        if (!wrong) wrong = dlpi_s3_page_move(l, c);
     }
     return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
 }
@@ -9717,7 +10209,7 @@ struct dlp_s3_manifest {
     uint64_t n_keys, key_room;
     uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;      /* keys, each terminated */
+    char *text;      /* keys with their ETags, each of both terminated */
     bool mixed;      /* keys did not always rise: a table finds them */
     uint64_t places; /* a power of two; 0: the table is to be made */
     uint32_t *place; /* [places] number of a key + 1, 0: nobody's */
@@ -9727,6 +10219,9 @@ struct dlp_s3_manifest {
 typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
+
+/* The bytes that an entry's length says; 0: none, or they are not known. */
+static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
@@ -9744,12 +10239,21 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The place of a key, or the empty one that it would take. */
-static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+/* The ETag that stands behind a key in the manifest's text; "": none. */
+static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
+
+static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
+    return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
+}
+
+/* The place of a key of a version, or the empty one that it would take. */
+static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
+                                   const char *etag) {
     uint64_t mask = m->places - 1;
     for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
         uint32_t *place = &m->place[i & mask];
-        if (*place == 0 || strcmp(m->text + m->key_at[*place - 1], key) == 0) return place;
+        if (*place == 0 || dlpi_src_key_same(m->text + m->key_at[*place - 1], key, etag))
+            return place;
     }
 }
 
@@ -9764,7 +10268,7 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_place_of(m, key, strlen(key)) = (uint32_t)k + 1;
+        *dlpi_src_place_of(m, key, strlen(key), dlpi_src_key_etag(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -9806,28 +10310,30 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
 
 /* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
    long as keys rise, as those of a list do, a key that is not the last one is new. */
-static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
-    size_t n = strlen(key);
+static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
+    size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
-    int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
-    if (order == 0) return (int64_t)m->n_keys - 1;
-    m->mixed = m->mixed || order < 0;
+    const char *last = m->n_keys ? m->text + m->key_at[m->n_keys - 1] : NULL;
+    if (last && dlpi_src_key_same(last, key, etag)) return (int64_t)m->n_keys - 1;
+    m->mixed = m->mixed || (last && strcmp(key, last) <= 0);
     if (m->mixed) {
-        if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
+        if (m->n > 0 && dlpi_src_key_same(dlpi_src_key(m, m->n - 1), key, etag))
+            return m->key[m->n - 1];
         if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
-        place = dlpi_src_place_of(m, key, n);
+        place = dlpi_src_place_of(m, key, n, etag);
         if (*place != 0) return *place - 1;
     }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
         !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
         return DLP_ERR_MEMORY;
-    if (m->text_room - m->text_bytes <= n &&
-        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
+    if (m->text_room - m->text_bytes <= bytes &&
+        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + bytes + 1)))
         return DLP_ERR_MEMORY;
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
-    m->text_bytes += n + 1;
+    memcpy(m->text + m->text_bytes + n + 1, etag, bytes - n);
+    m->text_bytes += bytes + 1;
     if (place) *place = (uint32_t)m->n_keys + 1;
     return (int64_t)m->n_keys++;
 }
@@ -9855,12 +10361,24 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
+/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+static bool dlpi_src_etag_good(const char *etag) {
+    size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
+    return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
+           etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
+}
+
 /* What is wrong with an entry, or NULL. */
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
-    if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
+        return "DLP_S3_EMPTY is the length of a whole object alone";
+    if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
+        return "past the end of any object";
+    if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
+        return "an ETag is a strong one, in quotes, of 71 bytes at most";
     return NULL;
 }
 
@@ -9871,7 +10389,7 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     if (m->n == m->room && !dlpi_src_entries_room(m, dlpi_src_more(m->room, m->n + 1)))
         return DLP_ERR_MEMORY;
     if (e->items > 0 && !dlpi_src_items_ready(m)) return DLP_ERR_MEMORY;
-    key = dlpi_src_key_number(m, e->key);
+    key = dlpi_src_key_number(m, e->key, e->etag ? e->etag : "");
     if (key < 0) return (int)key;
     m->offset[m->n] = e->offset;
     m->length[m->n] = e->length;
@@ -9932,7 +10450,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
     mark = dlpi_src_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
-        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0};
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes ? o.bytes : DLP_S3_EMPTY, 0,
+                          dlpi_src_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
@@ -9948,7 +10467,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 /* ---- manifests as files ---- */
 
-enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 80 };
+enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
 /* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
 static int dlpi_src_line(FILE *f, char *line) {
@@ -10004,25 +10523,30 @@ static bool dlpi_src_digits(const char *text, uint64_t *out) {
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
-    char *column[5] = {line, NULL, NULL, NULL, NULL};
+    char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
     if (n == 0) return "an empty line";
     if (strlen(line) != (size_t)n) return "a zero byte";
-    for (char *tab = strchr(line, '\t'); tab != NULL && columns < 5; tab = strchr(tab, '\t')) {
+    for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
+         tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns == 5) return "one column, three, or four";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "one column, three, four, or five";
+    e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
         return "the offset is no number, nor '*'";
-    if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
+    if (columns > 1 && strcmp(column[2], "-") == 0)
+        e->length = DLP_S3_EMPTY;
+    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+        return "the length is no number, nor '-'";
     if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
@@ -10067,11 +10591,14 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
-    if (e->offset == DLP_S3_WHOLE)
+    if (e->length == DLP_S3_EMPTY)
+        fputs("\t*\t-", f);
+    else if (e->offset == DLP_S3_WHOLE)
         fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
-    else if (e->offset > 0 || e->length > 0 || e->items > 0)
+    else if (e->offset > 0 || e->length > 0 || e->items > 0 || e->etag[0])
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
-    if (e->items > 0) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->items > 0 || e->etag[0]) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->etag[0]) fprintf(f, "\t%s", e->etag);
     putc('\n', f);
 }
 
@@ -10093,7 +10620,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         if (fd >= 0) close(fd);
         return DLP_ERR_SYSTEM;
     }
-    fputs("# key, offset, length, items\n", f);
+    fputs("# key, offset, length, items, etag\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
         good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
         if (good)
@@ -10112,8 +10639,11 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
 
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
-    *out =
-        (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i], m->items ? m->items[i] : 0};
+    out->key = dlpi_src_key(m, i);
+    out->offset = m->offset[i];
+    out->length = m->length[i];
+    out->items = m->items ? m->items[i] : 0;
+    out->etag = dlpi_src_key_etag(out->key);
     return DLP_OK;
 }
 
@@ -10123,7 +10653,7 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
         const char *key = dlpi_src_key(m, i);
-        h = dlp_hash(h, m->offset[i], m->length[i], m->items ? m->items[i] : 0);
+        h = dlp_hash(h, m->offset[i], dlpi_src_bytes(m->length[i]), m->items ? m->items[i] : 0);
         h ^= dlpi_src_key_hash(key, strlen(key));
     }
     return h;
@@ -10283,17 +10813,18 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
-    } else if (at->length > 0 && at->length < capacity) {
-        capacity = at->length;
+    } else if (at->length > 0 && dlpi_src_bytes(at->length) < capacity) {
+        capacity = dlpi_src_bytes(at->length);
     }
     r->body = to;
     r->capacity = capacity;
+    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
-    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != at->length &&
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
@@ -10305,10 +10836,10 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
     q->what = DLPI_SRC_FINE;
     q->to = q->buffer ? q->buffer : item->data[0];
     if (dlp_s3_manifest_get(s->d.manifest, item->index, &q->at) != DLP_OK) {
-        q->at = (dlp_s3_entry){"", 0, 0, 0};
+        q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
         return dlpi_src_fails(q, DLPI_SRC_FAILED);
     }
-    if (q->at.length > 0 && !dlpi_src_fits(s, q, q->at.length)) return false;
+    if (q->at.length > 0 && !dlpi_src_fits(s, q, dlpi_src_bytes(q->at.length))) return false;
     q->got = 0;
     dlpi_src_ask(s, &q->request, &q->at, q->to, s->capacity);
     return true;
@@ -10384,7 +10915,8 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
     switch (q->what) {
     case DLPI_SRC_CHANGED:
         return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                        (unsigned long long)q->got, (unsigned long long)q->at.length);
+                        (unsigned long long)q->got,
+                        (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
         dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
                  fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
@@ -10788,7 +11320,8 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] > s->longest) s->longest = m->length[i];
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
 }
@@ -10817,9 +11350,10 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
         s->first_row[i] = rows;
-        rows += m->length[i] / s->d.row_bytes;
+        rows += bytes / s->d.row_bytes;
     }
     s->first_row[m->n] = rows;
     return NULL;
@@ -10859,11 +11393,13 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlp_s3_source *s = (const dlp_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
     return snprintf(buf, size,
                     "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
 }
 
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
@@ -10913,7 +11449,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
-    *at = (dlp_s3_entry){"", 0, 0, 0};
+    *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
@@ -10922,10 +11458,11 @@ static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp
 static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
-    if (at->length == 0 || bytes == at->length) return 0;
+    uint64_t said = dlpi_src_bytes(at->length);
+    if (at->length == 0 || bytes == said) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
     return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                    (unsigned long long)bytes, (unsigned long long)at->length);
+                    (unsigned long long)bytes, (unsigned long long)said);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
@@ -11106,7 +11643,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlp_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
-    dlp_s3_entry at = {"", 0, 0, 0};
+    dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
     entry = dlpi_src_entry_of(s, x->at);

@@ -27,7 +27,7 @@
    >>shm-monitor    LOOKING IN FROM OUTSIDE
    >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
-   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>impl-offer >>shm-impl-behind
+   >>impl-offer >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-behind
    >>shm-impl-subscriber >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
@@ -388,6 +388,60 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #undef DLPI_SHM_ASKED_GNU_SOURCE
 #undef _GNU_SOURCE
 #endif
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
+   A cell that is used again and again, and a reader of it that may be late. A word for each reader
+   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
+   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
+
+   label  access                by whom              order     partner
+   H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
+   H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
+   H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
+   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
+          dlpi_offer_taken
+
+   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
+   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
+   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
+   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
+   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
+   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
+   more; the next reader in that place takes the words as they are, older than all that it is
+   offered. */
+
+#define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
+
+DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
+    return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
+}
+/* May batch b be taken still, by this word? */
+DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_OFFER_TAKEN) <= b;
+}
+DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
+    return dlpi_offer_look(word) == b + 1;
+}
+
+/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
+DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    return dlpi_offer_open(was, b) &&
+           DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
+}
+
+/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
+DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
+    DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
+}
+
+/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
+DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    if (was == b + 1) return true;
+    return dlpi_offer_open(was, b) && DLPI_CAS_SEQ(word, &was, b + 1); /* H4 <-> H4 */
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
@@ -1299,10 +1353,6 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
 
-static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
-    return dlpi_fd_above((int)syscall(434, pid, 0u));
-}
-
 static void dlpi_fd_close(int *fd) {
     if (*fd < 0) return; /* and not written: in a worker the page would have to be copied */
     close(*fd);
@@ -1815,60 +1865,6 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
-   A cell that is used again and again, and a reader of it that may be late. A word for each reader
-   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
-   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
-
-   label  access                by whom              order     partner
-   H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
-   H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
-   H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
-   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
-          dlpi_offer_taken
-
-   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
-   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
-   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
-   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
-   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
-   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
-   more; the next reader in that place takes the words as they are, older than all that it is
-   offered. */
-
-#define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
-
-DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
-    return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
-}
-/* May batch b be taken still, by this word? */
-DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
-    return (word & ~DLPI_OFFER_TAKEN) <= b;
-}
-DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
-    return dlpi_offer_look(word) == b + 1;
-}
-
-/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
-DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
-    uint64_t was = dlpi_offer_look(word);
-    return dlpi_offer_open(was, b) &&
-           DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
-}
-
-/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
-DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
-    DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
-}
-
-/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
-DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
-    uint64_t was = dlpi_offer_look(word);
-    if (was == b + 1) return true;
-    return dlpi_offer_open(was, b) && DLPI_CAS_SEQ(word, &was, b + 1); /* H4 <-> H4 */
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>shm-impl-behind    SUBSCRIBERS THAT NOBODY WAITS FOR
    What such a subscriber does not hold is an offer (>>impl-offer), which the scheduler withdraws
    when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
@@ -1921,9 +1917,7 @@ static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_
    H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
    word of >>impl-claims.
 
-   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
-   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
-   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
+   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
    batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
    back. Whether a slot is free is derived from these words each time; no count of holders could be
    left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
@@ -1971,15 +1965,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-static struct flock dlpi_share_lock(uint32_t i) {
-    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
-}
-
-static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
-    struct flock f = dlpi_share_lock(i);
-    return fcntl(p->memfd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
-}
-
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
@@ -2009,7 +1994,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     uint64_t present = dlpi_credit_seen(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
     if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
-                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+                                  (locks && !dlpi_place_taken(p->memfd, i)))) { /* H2 */
         s->bound &= ~bit;
         if ((s->unwaited & bit) == 0)
             s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
@@ -2178,7 +2163,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     p->share_bytes = 0;
-    p->sharing = NULL;
+    p->sharing = &dlpi_unshared;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
@@ -2186,7 +2171,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
-    if (p->sink)
+    if (p->sink_stage)
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.share",
             "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
@@ -2406,8 +2391,7 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
-        struct flock f = dlpi_share_lock(i);
-        if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
+        if (!dlpi_place_take(c->fd, i)) continue;
         c->index = i;
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
                                           i * c->layout.subscriber_bytes);
@@ -3107,7 +3091,9 @@ DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint6
 }
 
 DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
-    return m == NULL ? DLP_ERR_ARG : dlpi_explain(&m->seen, buf, size);
+    dlpi_text t = {buf, size, 0};
+    int rc = m == NULL ? DLP_ERR_ARG : dlpi_explain(&t, &m->seen);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {

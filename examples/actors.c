@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     dlp_field field = {.name = "step", .dtype = DLP_I32, .ndim = 1, .shape = {5}};
     dlp_push_loader_desc desc = {
-        .push = {.fields = &field, .n_fields = 1, .capacity = 128},
+        .push = {.fields = &field, .n_fields = 1, .capacity = 128, .writers = (uint32_t)actors},
         .loader = {.batch_size = BATCH, .num_workers = 1},
     };
     uint64_t of[17] = {0};

@@ -21,6 +21,7 @@ int main(void) {
         .num_workers = 4,
         .shuffle = 1,
         .epochs = 2,
+        .pipe.log = dlp_log_stderr, /* warnings, as lines on stderr */
     };
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;

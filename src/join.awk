@@ -2,11 +2,13 @@
 # Each line of the manifest that begins with #include " and names a file below src/ is replaced by
 # that file, less its #pragma once and its own lines of that kind: these let it compile alone, and
 # what they name stands earlier in the manifest. All else is copied as it is.
+# The line /* tests: ... */ says which tests hold the file (tests/tools/heads.sh); it is not copied.
 # A file whose first line is /* needs: KIND */, and a line that ends so (before a \, in a macro), is
 # of that kind of stage; the tag is not copied.
 #   -v without=KIND   leave out what is of that kind (make without KIND=...)
 #   -v origin=1       instead of each line, the file and line that it comes from
 function is_source(line) { return line ~ /^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ }
+function is_tests(line) { return line ~ /^\/\* tests: [a-z0-9_\/, ]+ \*\/$/ }
 function put(path, n, line,    kind, rest) {
     if (match(line, / *\/\* needs: [a-z ]+ \*\/( \\)?$/)) {
         kind = substr(line, RSTART)
@@ -20,7 +22,8 @@ function join_source(path,    line, got, n) {
     while ((got = (getline line < path)) > 0) {
         if (++n == 1 && line ~ /^\/\* needs: [a-z ]+ \*\/$/) {
             if (without != "" && index(line, " " without " ")) break
-        } else if (line != "#pragma once" && !is_source(line)) put(path, n, line)
+        } else if (line != "#pragma once" && !is_source(line) && !is_tests(line))
+            put(path, n, line)
     }
     if (got < 0) {
         print path ": cannot be read" | "cat 1>&2"

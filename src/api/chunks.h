@@ -11,7 +11,9 @@
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
+   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
+   loaders go ahead until all CPU buffers and all device buffers are full: prefetch_factor is
+   cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
    them. Batches are views everywhere else.
 

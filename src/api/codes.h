@@ -2,18 +2,20 @@
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. */
+   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
+   errno of Linux is above 4095: a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
     X(OK, 0, "ok", "") \
-    X(FULL, 1, "queue is full", "take records out, or wait") \
-    X(EMPTY, 2, "queue is empty", "put records in, or wait") \
-    X(TIMEOUT, 3, "nothing came within the time-out", "call again, or look at dlp_pipe_explain") \
-    X(END, 4, "no more batches", "close the pipe") \
-    X(EPOCH_END, 5, "an epoch ended", "call next again for the next epoch") \
-    X(STOPPED, 6, "the pipe was stopped", "close the pipe") \
-    X(SKIP, 7, "this item is left out", "returned by a callback, see the error policies") \
+    X(FULL, 4096, "queue is full", "take records out, or wait") \
+    X(EMPTY, 4097, "queue is empty", "put records in, or wait") \
+    X(TIMEOUT, 4098, "nothing came within the time-out", \
+      "call again, or look at dlp_pipe_explain") \
+    X(END, 4099, "no more batches", "close the pipe") \
+    X(EPOCH_END, 4100, "an epoch ended", "call next again for the next epoch") \
+    X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
+    X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
@@ -39,7 +41,7 @@ enum {
 #define DLPI_X(name, value, text, hint) DLP_##name = value,
     DLP_CODES(DLPI_X)
 #undef DLPI_X
-        DLP_CODES_END_ = 127
+        DLP_CODES_END_ = 8191
 };
 
 /* Special values. Zero always means the documented default. */

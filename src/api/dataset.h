@@ -45,7 +45,8 @@ typedef struct dlp_item {
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0 */
+                            map: as the stage before left it. Fixed-size fields: leave it 0. next
+                            warns if all rows of a ragged field are empty in the first batch */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
@@ -58,12 +59,14 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Write the item (fetch), or change it in place (an item map).
-   user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
-   DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_fail: DLP_ERR_LENGTH keeps its
-   code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
-   the stage at once; may block. What is done to the item itself, but for length, is not looked
-   at. */
+   user: dataset.user, or the map's - returns 0: done; DLP_SKIP: the item is left out; DLP_END: a
+   stream has no such item (fetch only); or any other value, errno too: failure, best by dlp_fail.
+   A failure's code is DLP_ERR_LENGTH if that was returned, else DLP_ERR_CALLBACK, whose message has
+   the number - called by all workers of the stage at once; may block. What is done to the item
+   itself, but for length, is not looked at.
+   DLP_SKIP: the row of the item stays in the batch as zeros, and valid[row] is 0. With
+   dataset.filter, or DLP_ON_ERROR_REPLACE, another item takes the row. next warns once for each
+   stage (dlp_pipe_desc.log) if its on_error is DLP_ON_ERROR_RAISE. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
@@ -82,4 +85,6 @@ typedef struct dlp_dataset {
                                  one's own dlp_pipe_add_expand stands before fetch */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
+    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
+                            The wire of a source sets it. NULL: none */
 } dlp_dataset;

@@ -20,6 +20,9 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* Print a warning as a line on standard error: a ready-made dlp_pipe_desc.log. user is not used. */
+DLPDEF void dlp_log_stderr(void *user, const char *message);
+
 /* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
    memory that it has in use, the loss. See dlp_pipe_count. */
 typedef struct dlp_counter {
@@ -43,8 +46,9 @@ typedef struct dlp_pipe_desc {
     uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
     int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
     const dlp_state *resume;  /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* warnings, in start, and of batches held in
-                                  close; NULL: for dlp_pipe_warning only */
+    void (*log)(void *user, const char *message); /* takes warnings, in start, next and close;
+                                  dlp_log_stderr prints them. NULL: only dlp_pipe_warning and
+                                  dlp_pipe_explain have the warnings */
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
@@ -227,7 +231,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p);
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer.
+   dlp_pipe_explain begins with these warnings. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.

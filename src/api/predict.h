@@ -8,8 +8,9 @@
    their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
    cores; where others had some of those, as many as were left for the pipe. What costs of its own
    come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. Of stages that ran inline CPU
-   time is not measured: they are taken to compute all the time. */
+   items would take alone, where the cores were full when measured. The CPU time of an inline stage
+   is known by samples. If the consumer often waited for a core there, others have the cores, and no
+   worker is foretold to help. */
 
 typedef struct dlp_predict_desc {
     int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */

@@ -7,7 +7,7 @@
    processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
-     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
                                   .loader = {.batch_size = 64, .num_workers = 1}};
      if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
      producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
@@ -18,9 +18,16 @@
 
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
-   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
-   be short. Producers that push after the end get DLP_STOPPED.
+   stream ends for the pipe when `writers` producers have said so, or after dlp_push_stop, with what
+   had been pushed. A successor says the end for the one that died before it did. The last batch may
+   be short. Producers that push after the end get DLP_STOPPED. So do producers that wait for room
+   when the pipe has an error or is closed, or when its program is gone.
+
+   The kernel says who lives, not a number: a producer holds a lock on its place, and knows the
+   reader by a pidfd. So producers may run in other containers, the place of a killed producer is
+   free at once, and of two that live only one has a number. Where producers have come, and none of
+   a stream that has not ended lives, the pipe's log and explain say so at once; after lost_ms next
+   fails. A child that a producer forks has its place, too, until it ends or calls exec.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -42,12 +49,17 @@ typedef struct dlp_push_desc {
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
-    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    uint32_t writers;        /* required: streams that end before the pipe's does, which is how many
+                                producers say the end. 1 where only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_* */
     uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
-    const char *path;        /* NULL: for threads and children of this process. Else a file that is
-                                made, mode 0600, and removed by close, in /dev/shm say: others open
-                                it by this path. It must not be there */
+    uint32_t lost_ms; /* next fails when no writer has lived for so long, of streams that have
+                                not ended; 0: 60000. Before the first producer came it may wait for
+                                ever */
+    const char *path; /* NULL: for threads and children of this process. Else 1..107 bytes: a
+                                socket is made there, mode 0600, and removed by close. Others open
+                                the push by this path. A socket that a killed program left there is
+                                taken over; anything else must not be there */
 } dlp_push_desc;
 
 typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
@@ -55,11 +67,13 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+   (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
+   */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
-   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   or 1, threads, no fetcher, epochs 1: else start, or the loader's open, fails with words). With 0
    workers next itself waits for items, whatever its time-out; items of a few bytes cost less so,
    where cores are few. */
 DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
@@ -68,7 +82,7 @@ DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc
    DLP_STOPPED. Any thread, or a signal handler; does not wait. */
 DLPDEF void dlp_push_stop(dlp_push *push);
 
-/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+/* Free the lanes, remove the path. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
    it. Producers of this process are closed before. */
 DLPDEF int dlp_push_close(dlp_push *push);
 
@@ -77,7 +91,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
+    uint32_t attached, ended; /* producers that live and have a lane; ends that were read */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
@@ -90,20 +104,24 @@ typedef struct dlp_pusher_desc {
                                 pipe's: names, types, shapes */
     uint32_t n_fields;
     uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
-                        be gone (killed, or closed without having said the end) */
+                        be gone (killed, or closed without having said the end), as a producer lives
+                        until it is closed */
 } dlp_pusher_desc;
 
 /* Become a producer.
-   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
-   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
-   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
+   out: to be closed, by the process that opened it; used by one thread at a time - returns DLP_OK;
+   DLP_ERR_ARG (also: other fields); DLP_ERR_BUSY (all places are taken, or the producer `number`
+   lives); DLP_ERR_SYSTEM (the path: errnum ECONNREFUSED if the pipe's program is gone, ETIMEDOUT if
+   it has not answered for 5 s; or /proc is not mounted); DLP_ERR_CORRUPT (there is no push, or a
+   damaged one); DLP_ERR_UNSUPPORTED (a push of another version); DLP_ERR_STATE (`number` has said
+   the end of its stream: a successor has nothing left to do); DLP_STOPPED - any thread, any process
+   - keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 

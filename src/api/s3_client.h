@@ -117,9 +117,10 @@ typedef struct dlp_s3_desc {
     int32_t connect_timeout_ms;    /* 0: 3,000; the handshake included */
     int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
     int32_t stall_timeout_ms;      /* 0: 5,000; without a byte inside a body */
-    int32_t request_timeout_ms;    /* 0: 120,000; a request with all its attempts */
+    int32_t request_timeout_ms;    /* a request with all its attempts, however well it gets on; 0:
+                                    no such bound, see progress_timeout_ms */
     int32_t max_attempts;          /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
-                                    0: else no such bound, request_timeout_ms is one */
+                                    0: else no such bound, progress_timeout_ms is one */
     int32_t backoff_ms;            /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
                                     backoff_max_ms, or down to half of that */
     int32_t backoff_max_ms;        /* 0: 5,000 */
@@ -139,6 +140,10 @@ typedef struct dlp_s3_desc {
     void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
                                     NULL; called by any thread that works for this client */
     void *log_user;
+    int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
+                                    request_timeout_ms if it is set, else 120,000 */
+    int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
+                                    environment: AWS_REQUEST_PAYER, "requester" */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;

@@ -34,7 +34,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
                             dlp_s3_error *err);
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
-   come twice or are not in order are an error, and so is a server that leads in a circle.
+   come twice, are not in order, or were not asked for, are an error, and so is a server that leads
+   in a circle.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */

@@ -35,6 +35,8 @@ typedef struct dlp_s3_request {
     char etag[72];         /* with its quotes; "" if there was none, or a longer one */
     dlp_s3_error error;    /* all zero if code is 0 */
     void *internal;
+    const char *version_id; /* NULL, or which version of the object; not with query; an answer that
+                                tells another one is refused */
 } dlp_s3_request;
 
 /* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to

@@ -23,30 +23,34 @@
    stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
+#define DLP_S3_EMPTY UINT64_MAX /* as a length: the whole object, and it has no bytes */
 
 /* Bytes of an object. */
 typedef struct dlp_s3_entry {
     const char *key;
-    uint64_t offset; /* first byte; DLP_S3_WHOLE: the whole object */
-    uint64_t length; /* bytes; 0: to the object's end. Of a whole object: what it is to
-                                have, 0: whatever it has */
-    uint64_t items;  /* of a part: items in it; else not read */
+    uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
+    uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
+                                have, 0: whatever it has, DLP_S3_EMPTY: nothing */
+    uint64_t items;   /* of a part: items in it; else not read */
+    const char *etag; /* of the object, a strong one with its quotes: another version of the object
+                               is an error; NULL or "": any version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
 
 /* Make an empty manifest, of 2^40 entries and 2^32 - 2 different keys at most. A key is kept once,
-   whatever number of entries it has; an entry takes 20 bytes, a key 8 and its own.
+   whatever number of entries it has; an entry takes 20 bytes, a key 8, its own and
+   those of its ETag.
    out: to be closed - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - any thread; a manifest is
    changed by one thread at a time, and not at all while a source has it - does not wait. */
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err);
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
 
-/* Add an entry. entry: copied, its key too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
+/* Add an entry. entry: copied, its key and ETag too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
    DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes that it tells; but no
+/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells; but no
    common prefixes, and none of the empty objects with '/' at the end that stand for directories.
    Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
    the thread of io - waits for the pages. */
@@ -57,8 +61,10 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
      key
      key <tab> offset <tab> length
      key <tab> offset <tab> length <tab> items
+     key <tab> offset <tab> length <tab> items <tab> etag
    with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
-   numbers in decimal digits, and '*' as the offset of a whole object. Lines that begin with '#' are
+   numbers in decimal digits, '*' as the offset of a whole object, and '-' as the
+   length of an empty one. Lines that begin with '#' are
    remarks. Anything else is an error that names file and line.
    Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
    after a failure the manifest is as it was - reads the file. */
@@ -68,7 +74,7 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
    DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key is the manifest's. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
 /* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
@@ -105,6 +111,7 @@ typedef struct dlp_s3_source_desc {
     /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
+    int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;

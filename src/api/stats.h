@@ -27,7 +27,7 @@ typedef struct dlp_worker_stats {
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
                                    and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known */
+                                   known. Inline: in callbacks, by a sample every 5 ms */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
@@ -186,7 +186,7 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
+   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
    has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any

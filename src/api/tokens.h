@@ -27,7 +27,14 @@
    as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
    was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
    ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
-   mapping does. `reads` turns both into errors, for a system call a window. */
+   mapping does. `reads` turns both into errors, for a system call a window.
+
+   A shard without a header of llm.c may be anything. A shard that begins with the magic of another
+   format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
+   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
+   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
+   refusal and warnings off. */
 
 enum {
     DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
@@ -59,6 +66,7 @@ typedef struct dlp_tokens_desc {
                                  shuffled; best a multiple of batch_size. 0: 256, or with
                                  dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
                                  in any order */
+    int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
@@ -77,6 +85,7 @@ typedef struct dlp_tokens_info {
                     do: what states know this dataset by */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
+    const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
 } dlp_tokens_info;
 
 typedef struct dlp_tokens dlp_tokens;
@@ -85,9 +94,9 @@ typedef struct dlp_tokens dlp_tokens;
    out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
    byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
    DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
-   version, a number of tokens that is not the file's, half a token); DLP_ERR_UNSUPPORTED (a
-   big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk; allocates some 150 bytes a
-   shard; mappings are not in the pipe's plan.
+   version, another format's magic, a number of tokens that is not the file's, half a token);
+   DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
+   allocates some 150 bytes a shard; mappings are not in the pipe's plan.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
 DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
 
@@ -95,8 +104,8 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), writes_all_bytes, fetch and user of the dataset; worker_init, worker_exit
-   and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_wait */
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-clock      TIME */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_deadline, system/report/predict, unit/queue/queue_wait */
 #include "base/system.h"
 /* ---- what cgroups and /proc say ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/api/version, system/core/pipe_errors, system/core/pipe_badinput */
 #include "base/platform.h"
 #include "api/codes.h"
 #include "api/errors.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_wait, model/model */
 #include "api/atomics.h"
 #include "base/clock.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: compile/matrix */
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-platform   SYSTEM HEADERS, SWITCHES */

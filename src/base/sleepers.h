@@ -1,4 +1,5 @@
 #pragma once
+/* tests: model/model_slots, model/model_links, system/core/pipe_wake */
 #include "base/futex.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_fault, system/shm/shm_deaths */
 #include "base/platform.h"
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
 #define DLPI_SYSTEM

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_wait, model/model, model/model_wake */
 #include "api/queues.h"
 #include "base/futex.h"
 #include "base/cpus.h"

@@ -1,7 +1,9 @@
 #pragma once
+/* tests: system/core/pipe_badinput, system/inputs/neighbours */
 #include "cells/fields.h"
 #include "work/tune.h"
 #include "work/workers.h"
+#include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
@@ -91,13 +93,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
-        if (st->ops->sink != NULL) p->sink = st->ops->sink, p->sink_stage = st;
-        if (st->ops->keeper != NULL) p->keeper = st->ops->keeper, p->keeper_stage = st;
-        if (st->ops->lender != NULL) p->lender = st->ops->lender, p->lender_stage = st;
-        if (st->ops->holder != NULL) p->holder = st->ops->holder, p->holder_stage = st;
-        if (st->ops->source == NULL) continue;
-        p->source = st->ops->source;
-        p->source_stage = st;
+        dlpi_roles_take(p, st);
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)

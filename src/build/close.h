@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_close, system/core/pipe_fault */
 #include "build/start.h"
 /* ---- close ---- */
 
@@ -66,7 +67,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender_stage) {
+    if (p->lends) {
         p->lender->drop(p, s);
     } else { /* without a call: it is that of each batch */
         dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/inputs/neighbours, system/core/pipe_badinput */
 #include "stages/sampler.h"
 #include "stages/fetch.h"
 #include "stages/join.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/build/pipe_plan, system/shm/shm_deaths */
 #include "base/cpus.h"
 #include "fail/check.h"
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */

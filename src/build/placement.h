@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/topologies, system/core/pipe_deadline */
 #include "fail/check.h"
 #include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/build/pipe_plan, system/shm/monitor, system/core/pipe_fault */
 #include "deliver/state.h"
 #include "build/layout.h"
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */

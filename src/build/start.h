@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_fault, system/core/pipe_deadline */
 #include "fail/check.h"
 #include "deliver/deliver.h"
 #include "build/limits.h"
@@ -114,9 +115,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
-        if (p->lender_stage == NULL)
-            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+    p->lender->live(p);
 }
 
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
@@ -159,6 +159,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     }
+    p->schedule.window = p->window;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);

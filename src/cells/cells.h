@@ -1,12 +1,13 @@
 #pragma once
+/* tests: system/core/topologies, system/build/pipe_plan */
 #include "cells/fields.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of batch
+   b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind the
+   cells that stay lies one that nobody writes. A batch that is left out is there for as long as it
+   is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -23,16 +24,16 @@ static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
 }
 
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage after which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
+/* Item cells for batch b in slot s. A cell is free again when its batch has left the stage after
+   which nobody needs its items. There are as many cells as batches may be between here and next, so
+   one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+        /* Y1 <- Y1 */
+        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
     }
     use[i].b = b;
     use[i].slot = s;
@@ -43,7 +44,8 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    if (p->cells == DLPI_CELLS_TURN) return (uint32_t)(b % p->n_cells);
+    return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* What a collate reads lies in cells of its own. */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_badinput, system/core/pipe_ragged */
 #include "fail/check.h"
 /* ---- fields: checked, copied, laid out in a cell ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/device_cuda, system/device/device_opencl */
 #include "device/gpu.h"
 #include "device/opencl.h"
 #ifdef DLPIPE_CUDA

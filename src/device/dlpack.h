@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/dlpack, system/device/dlpack_numpy */
 #include "api/dlpack.h"
 #include "build/close.h"
 #include "device/devices.h"
@@ -129,7 +130,7 @@ static void dlpi_delete_v0(dlp_managed_tensor *self) { dlpi_export_free(self->ma
 static void dlpi_delete_v1(dlp_managed_tensor_v1 *self) { dlpi_export_free(self->manager_ctx); }
 
 static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : dlp_device_host();
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : dlp_device_host();
     int make = dlpi_gpu_make(d);
     *id = make == 1 ? ((const dlpi_gpu *)d->user)->info.device : 0;
     if (make != 0) return make == 1 ? 2 : 4;
@@ -175,7 +176,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    uint32_t s = dlpi_held_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)

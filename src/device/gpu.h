@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/device_cuda, system/device/device_opencl */
 #include "api/devices.h"
 #include "build/region_map.h"
 #include "stages/transfer.h"

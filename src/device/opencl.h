@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/device_opencl */
 #include "device/gpu.h"
 #ifdef DLPIPE_OPENCL
 

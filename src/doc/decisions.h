@@ -49,8 +49,8 @@
      each in a state, lists for up to 65,536 cells, and the consumer in order. Parts as inputs
      would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
      inputs as parts would need counts. A failed part leaves all its rows out. A failed
-     input has rows that nobody knows, so its stream ends before it: whatever number of rows it
-     counted as, an epoch could end, or a batch wait, as if the input were whole.
+     input has rows that nobody knows, so its stream ends before it. If the input counted as some
+     number of rows, an epoch could end, or a batch wait, as if the input were whole.
    * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
      machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
      in flight a unit is one row, so that each completes by itself.

@@ -80,22 +80,20 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
-   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows
-   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
-   >>impl-fail
-   >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
-   >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-in-flight >>impl-fetch
-   >>impl-join >>impl-cache >>impl-map
-   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
-   >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-expand >>impl-pack >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-stats
-   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files
-   >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-pictures >>impl-predict
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
+   >>impl-part-order
+   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
+   >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
+   >>impl-debug >>impl-open-end >>impl-window >>impl-feed >>impl-claim >>impl-run >>impl-collate
+   >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
+   >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
+   >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
+   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
+   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
+   >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -120,6 +118,7 @@
              .num_workers = 4,
              .shuffle = 1,
              .epochs = 2,
+             .pipe.log = dlp_log_stderr, // warnings, as lines on stderr
          };
          dlp_pipe *pipe = NULL;
          dlp_batch *batch = NULL;
@@ -263,7 +262,7 @@
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
                                   transfer thread, or next
-     log                          start, close
+     log                          start, next, close; of a push's writers: its fetch worker
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
@@ -275,8 +274,9 @@
    failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
    code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
    in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, and the first eight
-   to dlp_pipe_warning. None of its descriptors is 0, 1 or 2, in a program that closed these either.
+   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
+   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
+   descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
      open         the pipe's record; nothing per batch

@@ -108,18 +108,22 @@
                                               max_attempts, if set, counts those without progress.
                                               Where all comes instead (200), what had come is passed
                                               over
+     a body far slower than others of its     goes on over another connection, as above; looked at
+     size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
      408 429 499 500 502 503 504, 520..524,   sent again after a random pause
      529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
-     more than 1/8 of 64 answers throttled    fewer in flight (x 7/10, once in 4 * backoff_ms, down
-                                              to 1/8), no hedges; then with good answers twice as
+     more than 1/4 of answers throttled, 1/6  fewer in flight (x 7/10, once in 4 * backoff_ms, down
+     after a cut; and a cut helps             to 1/8), no hedges; then with good answers twice as
                                               many each time, up to half of what it was, from there
                                               on all of them in 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours
+     If-Match of ours; another version id or
+     Content-Encoding; no ETag, and another
+     Last-Modified
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -134,10 +138,12 @@
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
-   random. What ends a request is time, request_timeout_ms, so that a server may be away for a
-   minute; and max_attempts, where it is set. When all workers of a client together have had
+   random. What ends a request is time without progress, progress_timeout_ms, so that a server may
+   be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
+   earlier attempt had brought already is no progress. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or more without any wakes all that wait, in all
+   workers. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -198,12 +204,13 @@
    * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
    * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
    * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
-     of one object that changes between them are then told apart by their weak ETags, or by the
-     object's size; where neither differs, nobody notices.
+     of one object that changes between them are then told apart by their weak ETags, by version id,
+     size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
    * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
-   * Bodies come as they are stored: a Content-Encoding is not undone.
+   * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
+     unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
      deletes. It may happen more than once, with the same bytes, where an answer was lost.
    * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until

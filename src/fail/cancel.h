@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/streams, system/core/pipe_epochs */
 #include "fail/fail.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cancel     BATCHES THAT ARE CANCELLED

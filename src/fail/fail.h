@@ -1,11 +1,21 @@
 #pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_close */
 #include "wait/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
+/* True if the dataset has the callback of its reader, and so the reader's user. */
+static bool dlpi_reader_wired(const dlp_dataset *d) {
+    return d->reader != NULL && d->fetch == d->reader->fetch;
+}
+
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
-    if (p->err.code == 0) p->err = *e;
+    const dlpi_stage *st = p->fetch;
+    if (p->err.code != 0) return p->err.code;
+    p->err = *e;
+    if (st != NULL && dlpi_reader_wired(&st->dataset))
+        st->dataset.reader->failed(st->dataset.user, p);
     return p->err.code;
 }
 
@@ -129,8 +139,16 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
+    if (p->n_warnings < 8) {
+        memcpy(p->warnings[p->n_warnings], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    }
     if (p->d.log) p->d.log(p->d.log_user, text);
+}
+
+DLPDEF void dlp_log_stderr(void *user, const char *message) {
+    DLPI_UNUSED(user);
+    fprintf(stderr, "dlpipe: %s\n", message);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/fetchers, system/shm/shm_fetchers */
 #include "queue/spsc.h"
 #include "work/recover.h"
 #include "work/workers.h"
@@ -296,7 +297,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+    if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
@@ -545,7 +546,7 @@ static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
@@ -756,7 +757,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
+    if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
     many->fetcher = d->fetcher;
     many->batch_pool = d->batch_pool;

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/inputs/agree */
 #include "inputs/fill.h"
 #include "deliver/deliver.h"
 /* ---- ends that several ranks agree on ----

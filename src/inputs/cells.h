@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/shm/shm_runs, model/model_links, model/model_parts */
 #include "api/parts.h"
 #include "inputs/epoch.h"
 #include "cells/fields.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_badinput, system/core/streams */
 #include "fail/check.h"
 /* ---- how long an epoch is: for sources, which say of what ---- */
 

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random */
 #include "inputs/found.h"
 /* ---- a batch's rows, and what a worker sees of one ---- */
 

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random, system/shm/shm_runs */
 #include "api/found.h"
 #include "inputs/lists.h"
 #include "order/found_weights.h"
@@ -77,7 +78,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper_stage : p->lender_stage;
+    const dlpi_stage *other = dlpi_roles_count(p);
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (other != NULL)
         return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
@@ -185,7 +186,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (p->sharing != NULL && q->d.agree != NULL)
+    if (dlpi_is_shared(p) && q->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
                            "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)

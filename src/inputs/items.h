@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/expand, system/stages/pack */
 #include "api/expand.h"
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
@@ -110,15 +111,26 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by, bool zero) {
-    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
-    memset(it->length, 0, fs->n * 8u);
-    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+/* Where the lengths of an item lie whose fields lie at `to`. */
+static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi_expand_item *by) {
+    return fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+}
+
+/* Show the fields that lie at `to` as those of an item. */
+static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by) {
+    it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
     it->data = by->data;
+}
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    dlpi_expand_point(it, to, fs, at, by);
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -131,6 +143,17 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
                             fs->at[f].name, lengths[f], most);
     }
     return 0;
+}
+
+/* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
+   over the item: nobody may look at the item after this. Returns 0, or the code. */
+static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                             dlpi_expand_item *by) {
+    int rc = 0;
+    dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc != 0) return rc;
+    return dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random */
 #include "api/found.h"
 #include "api/parts.h"
 #include "inputs/cells.h"

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack */
 #include "inputs/pack_rows.h"
 /* ---- CUT: documents end to end ----
    Two functions follow the rule: one over the documents that become known, which counts rows, one

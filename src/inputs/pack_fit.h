@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack, system/inputs/inputs_random */
 #include "inputs/pack_rows.h"
 /* ---- FIT: best fit in windows of N documents ----
    When N documents of a stream are known, or all that are left of an epoch, their rows are laid out

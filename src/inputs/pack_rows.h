@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack, system/inputs/inputs_random */
 #include "api/pack.h"
 #include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------

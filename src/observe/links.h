@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/build/pipe_plan, system/shm/monitor */
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-links      THE TABLE OF LINKS

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pipe_stats, system/shm/monitor */
 #include "base/clock.h"
 #include "pipe/pipe.h"
 #include "fail/fail.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_badinput */
 #include "build/kinds.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {

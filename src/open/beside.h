@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_badinput */
 #include "fail/check.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS

@@ -1,5 +1,6 @@
 /* needs: cache */
 #pragma once
+/* tests: system/stages/cache */
 #include "stages/cache.h"
 #include "api/cache.h"
 #include "build/check.h"

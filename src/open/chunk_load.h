@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/open/rows_at, system/stages/chunk_seams */
 #include "stages/split.h"
 /* ---- loading ---- */
 
@@ -19,12 +20,13 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
+/* there: where each field of the chunk's first row lies. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const void *const *there) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
-        const uint8_t *from = l->data[f];
+        const uint8_t *from = there[f];
         if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
         for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
             memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
@@ -36,18 +38,20 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
+    const void *there[DLP_MAX_FIELDS];
+    dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
-        if (l->data[f] == NULL)
+        there[f] = d->rows_at(d->user, l->c.index, f);
+        l->data[f] = (void *)(uintptr_t)there[f];
+        if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
                             l->c.index);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
     if (d->load) rc = d->load(d->user, &shown);
-    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
 }
 

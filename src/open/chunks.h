@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/open/rows_at */
 #include "stages/transfer.h"
 #include "stages/split.h"
 #include "open/open.h"
@@ -111,6 +112,23 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
+/* How many chunks may be under way, and how many of them in CPU buffers. With a device these are
+   those buffers, and its own that the consumer does not hold. */
+static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlpi_split *to) {
+    const int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
+    int64_t cpu = d->cpu_buffers, there = d->device_buffers;
+    if (d->device == NULL) {
+        p->d.prefetch_factor = cpu > held ? (int32_t)cpu - held : 1;
+        return;
+    }
+    if (cpu == 0) cpu = 2;
+    if (there <= held) there = held + 1;
+    p->d.prefetch_factor = (int32_t)cpu;
+    if (preload != DLP_PRELOAD_NONE) return;
+    to->cpu_buffers = (uint32_t)cpu;
+    p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
+}
+
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -132,7 +150,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
-    int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
     uint64_t room = 0;
     int rc;
@@ -145,8 +162,6 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
-    p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
-    if (d->device == NULL) p->d.prefetch_factor -= held;
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetch);
@@ -155,6 +170,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     views = dlp_pipe_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
     dlpi_chunks_keep(p->stages[views].self, d, preload);
+    dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
         return dlpi_bad(p, "load", "preload", "DLP_PRELOAD_CPU without a device", preload);
     if (preload == DLP_PRELOAD_DEVICE && chunks.n_items <= INT32_MAX) /* one for each chunk */
@@ -170,7 +186,7 @@ typedef struct dlpi_choice {
 
 /* Is there room for what the plan wants of the device? The rest is *host's. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
     uint64_t bytes = dlpi_sink_bytes(p), room = 0;
     *host = p->plan_bytes;
     if (d == NULL || d->copy == dlp_device_host()->copy) return true;
@@ -259,11 +275,11 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
-    uint64_t epoch = b->epoch;
+    const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     int rc = d->on_step(d->user, b), stop;
     r->steps++;
-    r->items += b->count;
+    r->items += items;
     stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
     if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
     if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/examples/dlpipe_top */
 #include "pipe/pipe.h"
 #include "queue/credit.h"
 #include "report/lanes.h"

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/expand */
 #include "api/expand.h"
 #include "stages/expand.h"
 #include "build/check.h"
@@ -16,14 +17,14 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_expand *by = m->by;
-    if (x->n_made >= by->d.max_out) {
+    if (m->made >= by->d.max_out) {
         m->above = true;
         return NULL;
     }
-    m->item = *x->item;
-    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
-                      &m->fields, true);
-    x->n_made++;
+    m->item = m->given;
+    dlpi_expand_begin(&m->item, m->cell + m->made * by->out_bytes, &by->out, by->out_at, &m->fields,
+                      true);
+    x->n_made = ++m->made;
     return &m->item;
 }
 

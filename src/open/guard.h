@@ -1,5 +1,6 @@
 /* needs: guard */
 #pragma once
+/* tests: system/stages/guard */
 #include "stages/guard.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {

@@ -1,5 +1,6 @@
 /* needs: join */
 #pragma once
+/* tests: system/stages/join */
 #include "stages/join.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_badinput */
 #include "api/loader.h"
 #include "open/open.h"
 #include "open/expand.h"

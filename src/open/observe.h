@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"
 #include "observe/seen.h"
 #include "report/write.h"
@@ -40,9 +41,13 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, true, true, &s);
-    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
+    int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: unit/open/pack_flatten, system/stages/pack */
 #include "api/pack.h"
 #include "stages/pack.h"
 #include "build/check.h"

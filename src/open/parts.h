@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts */
 #include "stages/parts.h"
 #include "stages/found.h"
 #include "open/loader.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_badinput, system/core/any_thread */
 #include "report/stats.h"
 #include "device/dlpack.h"
 #include "open/ranks.h"
@@ -134,7 +135,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->sharing != NULL)
+    if (dlpi_is_shared(p))
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
                               "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
@@ -158,7 +159,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
+    if (dlpi_source_by_number(p)) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
@@ -203,7 +204,7 @@ DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {

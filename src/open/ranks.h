@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/open/ranks_env, system/open/pipe_ranks */
 #include "api/ranks.h"
 #include "base/cpus.h"
 #include "fail/fail.h"

@@ -1,5 +1,6 @@
 /* needs: scratch */
 #pragma once
+/* tests: system/stages/scratch */
 #include "stages/scratch.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {

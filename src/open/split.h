@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/stages/parts */
 #include "stages/split.h"
 #include "build/check.h"
 /* ---- a split stage ---- */

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/agree */
 #include "api/found.h"
 #include "order/found.h"
 #include "deliver/state.h"

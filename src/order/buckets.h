@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/order/mixing */
 #include "api/buckets.h"
 #include "order/mixing.h"
 /* ---------------------------------------------------------------------------------------------

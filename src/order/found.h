@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/inputs/inputs_random */
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
@@ -50,8 +51,8 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
 
 /* If each of `own` streams had no item in so many passes, none ever comes. Two passes from anywhere
    have a whole one among them. That is enough if a stream has the same inputs in each pass, or if
-   these streams are all of them. Otherwise each pass deals own / streams of the inputs anew, and
-   an input with items stays unseen with a chance of about 2^-16. */
+   these streams are all of them. Otherwise each pass deals own / streams of the inputs again,
+   and an input with items stays unseen with a chance of about 2^-16. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = 2 + 16 * (q->streams - own) / own;
     if (!q->shuffle_inputs || q->weights) return 2;

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/stages/found_spread */
 #include "order/found.h"
 /* ---- inputs dealt by their weights ----
    The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/order/mixing, system/stages/join */
 #include "api/mixing.h"
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/inputs/inputs_random */
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS

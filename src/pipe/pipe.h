@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_basic, system/core/pipe_wrap */
 #include "api/queues.h"
 #include "order/order.h"
 #include "pipe/ops.h"
@@ -60,8 +61,9 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
+    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -82,6 +84,9 @@ struct dlp_call {
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
+    double used_share, waited_share; /* of an inline worker's time, in its last sample */
+    uint64_t sleeps;                 /* at the sample's begin */
+    bool sampling;
 } dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
@@ -212,8 +217,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
+    uint32_t seek_no, window; /* seeks followed, modulo 2^16; batches under way at once, at most */
+    uint64_t epoch_asked;     /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
@@ -321,25 +326,28 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
-    int n_warnings;
+    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
+    uint64_t n_warnings; /* V1: of complete warnings */
     char warnings[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
-    /* roles: their tables, and the stages of which these are. NULL: there is none */
+    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
+       are; NULL: none */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
-    const dlpi_lender_ops *lender; /* never NULL: that of whole batches is deliver/whole.h */
+    const dlpi_lender_ops *lender;
+    bool lends; /* false: whole batches go out and come back without a call of the table */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* what the rows of batches are, and */
     dlpi_stage *source_stage;         /* whose table that is */
     const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too; or NULL */
+    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
     dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;   /* epochs begin by its set_epoch; NULL: they overlap */
     dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
@@ -398,7 +406,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] */
+    uint8_t *held;                 /* [n_out] 1: held; 2: held, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: model/model_slots, system/shm/monitor, fuzz/fuzz_region */
 #include "api/atomics.h"
 #include "api/stats.h"
 #include "base/platform.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_claim, model/model_slots, model/model_links */
 #include "api/atomics.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------

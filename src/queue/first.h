@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_credit */
 #include "api/atomics.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------

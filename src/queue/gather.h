@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_gather, model/model_slots */
 #include "api/atomics.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------

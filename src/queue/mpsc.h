@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_mpsc, model/model, model/mutants */
 #include "queue/spsc.h"
 /* ---- bundles ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_offer, model/model_links, model/model_subscribers */
 #include "api/atomics.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------

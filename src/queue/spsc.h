@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/queue/queue_spsc, model/model */
 #include "base/platform.h"
 #include "base/wake.h"
 /* ---- lanes: layout, attach, wait ---- */

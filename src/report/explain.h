@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/report/pipe_stats */
 #include "report/packing.h"
 #include "report/predict.h"
 #include "report/words.h"
@@ -156,24 +157,108 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* True if a simulation of the pipe as it is gives about what was measured. */
+static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
+    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+}
+
+enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
+   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
+static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
+                                dlp_predict *gives) {
+    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
+    dlp_predict_desc d = {.prefetch_factor = ahead};
+    dlp_stats deeper = *s;
+    dlp_predict now;
+    double most, last = 0;
+    int n = 0;
+    deeper.prefetch_factor = ahead;
+    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
+    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
+        d.workers[i] = workers[n] = w;
+        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
+        if (gives[n].items_per_s < 1.05 * last) break;
+        last = gives[n].items_per_s;
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+    }
+    return last > 1.05 * now.items_per_s ? n : 0;
+}
+
+/* What limits a pipe as foretold for the most workers of stage i that help. */
+static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
+    if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
+    if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
+        return DLPI_LIMIT_CORES;
+    for (int k = 0; k < l->n; k++)
+        if (k != i && p->busy_share[k] >= 0.9) return k;
+    return DLPI_LIMIT_PREFETCH;
+}
+
+/* What to change for an inline stage that can have one worker, or is not to be simulated. */
+static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
+    dlpi_text_add(
+        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
+        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
+        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
+}
+
+/* The fetch stage waits for writers, of whom none lives. False: it does not. */
+static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_reader_words words;
+        memcpy(&words, g->own, sizeof words);
+        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
+        dlpi_text_add(
+            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
+            words.ended, words.writers);
+        if (words.last > 0)
+            dlpi_text_add(t,
+                          "Change: start producer %" PRIu64
+                          " again, with its number: it is gone, and did not say the end.\n",
+                          words.last);
+        else
+            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
+        return true;
+    }
+    return false;
+}
+
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
+    const int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    int32_t workers[DLPI_INLINE_STEPS];
+    dlp_predict gives[DLPI_INLINE_STEPS];
+    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
     dlpi_text_add(t,
                   "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (v->rate_plus_one < v->rate * 1.05) {
+    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
         dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES ? "the cores are" : "the rest is");
-    } else {
-        dlpi_text_add(t,
-                      "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-                      dlpi_stage_setting(s, g), dlpi_num_of(v->rate_plus_one).s,
-                      v->next_limit == v->limiting_stage ? "that worker"
-                                                         : dlpi_limit_name(s, v->next_limit).s);
+                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
+                                                                                 : "the rest is");
+    else if (n < 0)
+        dlpi_explain_one_worker(t, s, v);
+    for (int k = 0; k < n; k++) {
+        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
+        if (k == 0)
+            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
+                          workers[k], rate.s);
+        else if (k < 3 || k == n - 1)
+            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
     }
+    if (n > 0)
+        dlpi_text_add(t, "; then the limit is %s.\n",
+                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
 }
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
@@ -248,8 +333,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
     if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
         return 0;
     }
-    bool fits = now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate;
-    return fits && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
@@ -534,7 +618,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
     dlpi_verdict v = dlpi_verdict_of(s);
     dlpi_load_of(&l, s);
-    if (v.limiting_stage >= 0) {
+    if (dlpi_explain_writers(&t, s)) {
+    } else if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
     } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
@@ -568,5 +653,5 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_chunks(&t, &s->chunks);
     dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    return dlpi_text_length(&t);
 }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures */
 #include "source/new_file.h"
 /* ---- a file that is whole or not there ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures */
 #include "base/platform.h"
 #include "api/stats.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack */
 #include "report/words.h"
 /* What rows of documents lack and, in windows, what makes that less. */
 static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {

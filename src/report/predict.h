@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/predict */
 #include "api/predict.h"
 #include "row/timing.h"
 #include "report/words.h"
@@ -303,6 +304,16 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
+   one core at most, so the cores in use do not tell. */
+static bool dlpi_cores_crowded(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0 && dlpi_stage_core_wait(g) > 0.2 * (double)g->busy_ns) return true;
+    }
+    return false;
+}
+
 /* Cores that were busy while it was measured; *wanted: with those that were waited for. */
 static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
@@ -339,7 +350,7 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     double used, wanted;
     for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
     used = dlpi_sim_measured_cores(s, idle, &wanted);
-    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];

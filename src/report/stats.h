@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pipe_stats, system/shm/monitor */
 #include "row/timing.h"
 #include "observe/links.h"
 #include "observe/seen.h"

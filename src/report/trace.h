@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures */
 #include "report/lanes.h"
 #include "report/file.h"
 /* ---- Chrome trace-event JSON:

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/report/pipe_stats */
 #include "api/stats.h"
 #include "build/kinds.h"
 #include "report/lanes.h"
@@ -19,6 +20,9 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     va_end(a);
     t->len += n > 0 ? (size_t)n : 0;
 }
+
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
 
 /* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
 typedef struct dlpi_batch_words {

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/report/pictures, system/core/pipe_fault, system/shm/monitor */
 #include "report/stats.h"
 #include "report/trace.h"
 #include "report/timeline.h"
@@ -59,21 +60,22 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
-        char line[256];
+        char line[256] = ""; /* its end may be missing */
         if (st->tell && st->tell(st->tell_user, line, sizeof line) > 0)
-            dlpi_text_add(t, "Waits: stage '%.31s': %s.\n", st->name, line);
+            dlpi_text_add(t, "Waits: stage '%.31s': %.255s.\n", st->name, line);
     }
 }
 
-static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
+static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
+    const size_t at = t->len < t->size ? t->len : t->size;
     dlp_stats stats;
     int n;
     dlpi_stats(s, &stats);
-    if ((n = dlp_stats_explain(&stats, buf, size)) < 0) return n;
-    t.len = (size_t)n;
-    dlpi_explain_waits(&t, s);
-    return t.len < INT_MAX ? (int)t.len : INT_MAX;
+    n = dlp_stats_explain(&stats, t->buf ? t->buf + at : NULL, t->size - at);
+    if (n < 0) return n;
+    t->len += (size_t)n;
+    dlpi_explain_waits(t, s);
+    return DLP_OK;
 }
 
 /* with: its curves, its window. */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_errors, system/shm/shm_deaths */
 #include "slot/claim.h"
 #include "slot/open_end.h"
 /* ---- an attempt at a row failed: again, later, another item, left out, or an error ---- */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_wake */
 #include "row/run.h"
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
 

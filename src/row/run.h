@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_errors, system/core/pipe_ragged, model/crash_steps */
 #include "row/attempt.h"
 #include "cells/debug.h"
 #include "slot/open_end.h"
@@ -56,7 +57,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
+    return w->st->work <= w->p->kept_by;
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
@@ -254,7 +255,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Indices of rows [row, end), by the first stage's worker. */
 static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    if (w->p->source->indices) w->p->source->indices(w, t);
+    w->p->source->indices(w, t);
 }
 
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
@@ -447,7 +448,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
+    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (plain && DLPI_LIKELY(!w->has_special))

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_hostile, fuzz/fuzz_s3 */
 #include "s3/connection.h"
 /* ---- where a request goes ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_faults, system/s3/s3_hostile */
 #include "s3/classify.h"
 /* ---- heads of answers ---- */
 
@@ -154,6 +155,56 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
+/* Refuse what a stranger says, to whom a redirect led: the page of a network that wants a login is no
+   object. A server of objects tells an ETag, or an id of the request. */
+static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       "a redirect led to %.100s, which is no server of objects: it tells no "
+                       "ETag and no request id",
+                       op->to.host);
+    return DLPI_S3_T_OTHER;
+}
+
+/* What tells versions of an object apart where its ETag does not, or must not differ between the
+   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
+   first answer's are kept. */
+static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
+    uint64_t asked =
+        op->r->version_id ? dlpi_s3_http_sum(op->r->version_id, strlen(op->r->version_id)) : 0;
+    if (asked && h->version_sum && h->version_sum != asked) {
+        dlpi_s3_op_message(op, 0, "the server sends another version than version_id");
+        return DLPI_S3_T_OTHER;
+    }
+    if (!op->opened) {
+        op->encoding_sum = h->encoding_sum;
+        op->version_sum = h->version_sum;
+        op->modified_sum = modified;
+    } else if (op->encoding_sum != h->encoding_sum || op->version_sum != h->version_sum ||
+               op->modified_sum != modified) {
+        dlpi_s3_op_message(op, 0,
+                           "the object's Content-Encoding, version or Last-Modified has changed");
+        return DLPI_S3_T_CHANGED;
+    }
+    return DLPI_S3_FINE;
+}
+
+/* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
+   clients that do not accept gzip, and counts a range in the bytes that it makes; so the request
+   begins again, and accepts gzip. A server that encodes what it has stored plain is refused. */
+static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
+    if (h->stored_encoded == h->encoded || (!op->as_stored && !h->stored_encoded))
+        return DLPI_S3_FINE;
+    dlpi_s3_op_message(op, 0,
+                       h->encoded ? "the server encodes the object, which is stored plain"
+                                  : "the server decodes the object, which is stored with a "
+                                    "Content-Encoding");
+    if (op->as_stored) return DLPI_S3_T_OTHER;
+    op->as_stored = true;
+    return DLPI_S3_T_CHANGED;
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -169,7 +220,10 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_etag(op, h);
+    code = dlpi_s3_head_stranger(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_stored(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
+    if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
@@ -256,6 +310,19 @@ static const char *dlpi_s3_connection_range(const dlp_s3_io *io, dlpi_s3_connect
     return to;
 }
 
+/* The query of a request: its own, that of the place that an answer has sent it to, or the version
+   that is asked for. text: as large as a line of a head. */
+static const char *dlpi_s3_op_query(const dlpi_s3_op *op, char *text, size_t size) {
+    const dlp_s3_request *r = op->r;
+    dlpi_s3_out o = {text, size, 0};
+    if (op->foreign && op->to_query) return op->to_query;
+    if (!r->version_id) return r->query;
+    dlpi_s3_out_adds(&o, "versionId=");
+    dlpi_s3_out_escaped(&o, r->version_id);
+    dlpi_s3_out_end(&o);
+    return text;
+}
+
 /* Write the head into the connection's memory, and a small body after it. */
 static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        const dlpi_s3_range *range) {
@@ -270,14 +337,16 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.method = methods[r->method];
     h.host = io->host;
     h.path = io->path;
-    h.query = op->foreign && op->to_query ? op->to_query : r->query; /* its own, or a signed one */
+    h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
+    h.requester_pays = io->desc->requester_pays != 0;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -311,13 +380,21 @@ static uint64_t dlpi_s3_connection_unsent(const dlpi_s3_connection *connection, 
     return r->capacity - connection->put_at;
 }
 
+/* Note how much of a PUT is delivered: all that was written, less what the kernel has still. */
+static void dlpi_s3_connection_delivered(const dlp_s3_io *io, dlpi_s3_connection *connection,
+                                         uint64_t queued) {
+    connection->queued = queued;
+    if (connection->put_at > queued)
+        dlpi_s3_range_moved(io, connection->range, connection->put_at - queued);
+}
+
 /* Have a PUT looked at again soon: what of it the kernel has not been able to deliver, with all of
    it or some of it written, moves without waking anybody. */
 static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int n = 0;
     if (connection->deaf || connection->range->op->r->method != DLP_S3_PUT) return;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
     if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
 }
@@ -461,19 +538,51 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     }
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_LINK_BODY;
+    connection->moved_ns = connection->body_ns = io->now;
+    connection->body_from = connection->range->done;
+    dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
     return true;
 }
 
+/* What came of a body since it began, or was looked at last. */
+static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
+                                                 const dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace b;
+    b.size = range->size_bytes;
+    b.got = range->done - connection->body_from;
+    b.ns = io->now - connection->body_ns;
+    b.left = range->bytes - range->done;
+    b.afresh = dlpi_s3_range_keeps(range) ? b.left : range->bytes;
+    b.moves = range->moves;
+    return b;
+}
+
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
+    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+        connection->body_ns > io->returned_ns) {
+        dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+        dlpi_s3_paced(&io->patience, &pace);
+    }
     dlpi_s3_heard(io);
     dlpi_s3_answered(&io->patience, io->now, false, true);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
     dlpi_s3_range_done(io, range);
+}
+
+/* True if a 400 may mean the range: it names no other cause. */
+static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
+    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
+                                        "BadRequest",   "NotImplemented", NULL};
+    char code[64] = "";
+    if (connection->http.status != 400) return false;
+    dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
+    return !code[0] || dlpi_s3_one_of(code, codes);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
@@ -482,8 +591,8 @@ static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *conne
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501) || op->opened || !op->split || connection->first > 0 ||
-        op->r->length || range->n_connections > 1)
+    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
+        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
         return false;
     op->split = false;
     dlpi_s3_range_part(io, range, connection);
@@ -582,7 +691,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         at += had;
         n -= (size_t)had;
     }
-    if (dlpi_s3_range_lay(range, at, n) == n) return true;
+    if (dlpi_s3_range_lay(io, range, at, n) == n) return true;
     if (range->bytes == UINT64_MAX) {
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
@@ -686,7 +795,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -703,8 +812,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
             break; /* all that was */
     } while (budget);
     if (!budget && connection->conn.tls) dlpi_s3_ring_last(&io->hungry, &connection->node);
-    if (moved && connection->state == DLPI_S3_LINK_BODY)
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
         connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);

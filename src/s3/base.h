@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_sign, system/s3/s3_engine */
 #include "s3/platform.h"
 #include "api/s3_client.h"
 #define DLPI_S3_LINE 128u     /* what different threads write lies so far apart */

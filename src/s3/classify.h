@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_faults */
 #include "s3/address.h"
 /* ---- verdicts ---- */
 
@@ -219,6 +220,14 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
 
+/* Say beside a 403 that tells nothing more what it may be. */
+static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
+    const dlp_s3_error *e = &op->r->error;
+    if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
+    if (e->s3_code[0] && strcmp(e->s3_code, "AccessDenied") != 0) return;
+    dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
+}
+
 /* A whole answer that tells an error. */
 static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -228,6 +237,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
     dlpi_s3_error_read(op, connection, region, sizeof region);
+    dlpi_s3_error_hint(io, op);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);

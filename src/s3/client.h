@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine, system/s3/s3_servers */
 #include "s3/engine.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME */
@@ -18,7 +19,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(connect_timeout_ms, 3000, 1, INT32_MAX),
         DLPI_S3_NUMBER(first_byte_timeout_ms, 10000, 1, INT32_MAX),
         DLPI_S3_NUMBER(stall_timeout_ms, 5000, 1, INT32_MAX),
-        DLPI_S3_NUMBER(request_timeout_ms, 120000, 1, INT32_MAX),
+        DLPI_S3_NUMBER(request_timeout_ms, -1, -1, INT32_MAX),
+        DLPI_S3_NUMBER(progress_timeout_ms, 120000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_attempts, -1, -1, 100),
         DLPI_S3_NUMBER(backoff_ms, 50, 1, 60000),
         DLPI_S3_NUMBER(backoff_max_ms, 5000, 1, 3600000),
@@ -28,6 +30,8 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
     };
+    if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
+        d->progress_timeout_ms = d->request_timeout_ms;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         int32_t n;
         memcpy(&n, (char *)d + numbers[i].at, sizeof n);
@@ -70,10 +74,27 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     return DLP_OK;
 }
 
+/* Whether requests say that who asks pays: by the desc, or by the environment. */
+static int dlpi_s3_open_payer(dlp_s3 *s3, dlp_s3_error *err) {
+    const char *payer = dlpi_s3_env("AWS_REQUEST_PAYER");
+    if (!s3->desc.requester_pays && payer && !s3->desc.anonymous) {
+        if (strcasecmp(payer, "requester") != 0)
+            return dlpi_s3_set_error(
+                err, DLP_ERR_ARG, 0,
+                "AWS_REQUEST_PAYER: none of \"requester\"; unset it otherwise");
+        s3->desc.requester_pays = 1;
+    }
+    if (s3->desc.requester_pays && s3->desc.anonymous)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "requester_pays: not with anonymous");
+    return DLP_OK;
+}
+
 static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     int code = dlpi_s3_resolve_numbers(&s3->desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
+    if (code != DLP_OK) return code;
+    code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;

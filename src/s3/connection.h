@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine, system/s3/s3_transport */
 #include "s3/records.h"
 /* ---- connections ---- */
 
@@ -243,16 +244,17 @@ static void dlpi_s3_range_tell(dlp_s3_io *io, const dlpi_s3_range *range, uint64
     const dlp_s3_request *r = range->op->r;
     uint64_t since = range->begun_ns > io->good_ns ? range->begun_ns : io->good_ns;
     int what = dlpi_s3_away(shared, since, io->now);
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(io->desc, &field);
     if (what == DLPI_S3_TELL_IT)
         dlpi_s3_say(io, "s3: %s/%s: %s; again in %u ms", r->bucket, r->key, r->error.message,
                     (unsigned)(wait_ns / DLPI_S3_MS));
     if (what == DLPI_S3_TELL_AWAY)
         dlpi_s3_say(io,
                     "s3: no answer for %.1f s, from %s port %u: %s; requests wait, and are "
-                    "sent again, for up to request_timeout_ms (%d ms)",
+                    "sent again, for up to %s (%d ms)",
                     (double)dlpi_s3_away_for(shared, io->now) / 1e9, range->op->origin->host,
-                    (unsigned)range->op->origin->port, r->error.message,
-                    (int)io->desc->request_timeout_ms);
+                    (unsigned)range->op->origin->port, r->error.message, field, (int)ms);
 }
 
 /* Try the range again after a while, or end the request. */
@@ -264,6 +266,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
+    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_credentials */
 #include "s3/credentials.h"
 /* ---- the credential cache ---- */
 

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_credentials, fuzz/fuzz_s3 */
 #include "s3/json.h"
 #include "s3/http.h"
 #include "s3/transport.h"
@@ -14,7 +15,7 @@ typedef struct dlpi_s3_scratch {
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
-    char access[256], secret[256], expires[64], word[128];
+    char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
     dlpi_s3_http http;
@@ -214,7 +215,17 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     }
 }
 
-/* Ask, again after a while where that may help: no answer, 429, 5xx. Returns whether it is 200. */
+/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
+   identity does not answer it. */
+static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
+    char code[64] = "";
+    if (a->status == 429 || a->status >= 500) return true;
+    if (a->status != 400) return false;
+    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
+    return strcmp(code, "IDPCommunicationError") == 0;
+}
+
+/* Ask, again after a while where that may help. Returns whether the answer is 200. */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
@@ -224,7 +235,7 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && a->status != 429 && a->status < 500) break;
+        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
         if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
         if (stop && DLPI_LOAD_RLX(stop)) break;
     }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine */
 #include "s3/turn.h"
 /* ---- requests, taken in ---- */
 
@@ -54,6 +55,11 @@ static int dlpi_s3_check(dlp_s3_request *r) {
         return dlpi_s3_bad(r, "offset", "only for GET");
     if (r->query && (r->offset || r->length))
         return dlpi_s3_bad(r, "query", "not with offset and length");
+    if (r->version_id && (r->query || r->method == DLP_S3_PUT))
+        return dlpi_s3_bad(r, "version_id", "not with query, and not for PUT");
+    if (r->version_id && (!r->version_id[0] || strnlen(r->version_id, 1025) > 1024 ||
+                          !dlpi_s3_is_printable(r->version_id)))
+        return dlpi_s3_bad(r, "version_id", "1 to 1024 printable characters");
     return dlpi_s3_check_memory(r);
 }
 
@@ -73,7 +79,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->cursor.at = 0;
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
-    op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -108,7 +114,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
-    dlpi_s3_due(io, &op->timer, io->desc->request_timeout_ms);
+    op->begun_ns = op->moved_ns = io->now;
+    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -288,6 +295,8 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->desc = &s3->desc;
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
+    io->woken_ns = io->now;
+    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);

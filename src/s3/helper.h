@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_transport, system/s3/s3_credentials */
 #include "s3/transport.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
@@ -13,9 +14,11 @@
 enum { DLPI_S3_NAMES_MAX = 64, DLPI_S3_ADDRESSES_MAX = 16, DLPI_S3_HELPER_STACK = 512 * 1024 };
 
 #define DLPI_S3_SECOND 1000000000ull
-#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for again; serve on, */
-#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)   /* but no longer than this */
-#define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)   /* so long a failure is told, not retried */
+#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND) /* then they are asked for again; serve on, */
+#define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)  /* but no longer than this */
+#define DLPI_S3_NAME_AGAIN_NS \
+    (1 * DLPI_S3_SECOND)                             /* so long a failure is told, not retried, and
+                                                        addresses that all fail are not doubted */
 #define DLPI_S3_ADDRESS_BAD_NS (10 * DLPI_S3_SECOND) /* put last; doubled 5 times at most */
 
 enum { DLPI_S3_NAME_KNOWN = 0, DLPI_S3_NAME_WANTED, DLPI_S3_NAME_ASKED };
@@ -303,9 +306,18 @@ static void dlpi_s3_name_pick(dlpi_s3_name *name, uint64_t now, dlpi_s3_address 
     *out = name->at[best];
 }
 
+/* True if all addresses of a name have failed lately: the server may have moved. */
+static bool dlpi_s3_name_lost(const dlpi_s3_name *name, uint64_t now) {
+    for (uint32_t i = 0; i < name->n; i++)
+        if (name->bad_until_ns[i] <= now) return false;
+    return true;
+}
+
 /* Have the thread look for a name where that is due. Returns 0, or errno: there is no thread. */
 static int dlpi_s3_name_ask(dlpi_s3_helper *h, dlpi_s3_name *name, uint64_t now) {
-    bool fresh = name->n && now - name->found_ns < DLPI_S3_NAME_FRESH_NS;
+    bool lost = dlpi_s3_name_lost(name, now);
+    bool fresh =
+        name->n && now - name->found_ns < (lost ? DLPI_S3_NAME_AGAIN_NS : DLPI_S3_NAME_FRESH_NS);
     bool failed = name->failed_ns && now - name->failed_ns < DLPI_S3_NAME_AGAIN_NS;
     int rc;
     if (name->state != DLPI_S3_NAME_KNOWN || fresh || failed) return 0;
@@ -369,8 +381,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
     name->bad_until_ns[i] = now + (DLPI_S3_ADDRESS_BAD_NS << (name->fails[i] - 1));
 }
 
-/* Tell how connecting to an address of a host went: those that failed are put last for a while.
-   Returns whether there is one that did not fail lately: worth trying at once. */
+/* Tell how connecting to an address of a host went: those that failed are put last for a while. If
+   all have failed, the name is looked up again. Returns whether there is one that did not fail lately: worth trying at once. */
 __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
                                                          const dlpi_s3_address *a, bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -380,8 +392,9 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
         if (strcmp(name->host, host) != 0) continue;
         for (uint32_t i = 0; i < name->n; i++) {
             if (dlpi_s3_address_same(a, &name->at[i])) dlpi_s3_name_tried(name, i, worked, now);
-            another = another || name->bad_until_ns[i] <= now;
         }
+        another = another || !dlpi_s3_name_lost(name, now);
+        if (!worked) (void)dlpi_s3_name_ask(h, name, now);
     }
     pthread_mutex_unlock(&h->lock);
     return another;

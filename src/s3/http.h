@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_http, fuzz/fuzz_s3 */
 #include "s3/base.h"
 #include "s3/text.h"
 /* ---------------------------------------------------------------------------------------------
@@ -78,14 +79,18 @@ typedef struct dlpi_s3_http {
     bool chunked;
     bool has_length;
     bool until_close;
-    bool has_range; /* Content-Range: range_first..range_last */
-    bool encoded;   /* Content-Encoding: the body is not what was stored, perhaps */
-    bool began;     /* a byte of it came */
+    bool has_range;      /* Content-Range: range_first..range_last */
+    bool encoded;        /* Content-Encoding, other than "identity" */
+    bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
     uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
     uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;  /* of x-amz-version-id */
+    uint64_t modified_sum; /* of Last-Modified */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -205,11 +210,15 @@ static void dlpi_s3_http_keep_location(dlpi_s3_http *h, const char *s, size_t n)
     dlpi_s3_http_keep(h->location, sizeof h->location, s, n);
 }
 
-/* FNV-1a tells two ETags apart that are too long to be kept. */
+/* FNV-1a tells two values apart that are not kept. */
+static uint64_t dlpi_s3_http_sum(const char *s, size_t n) {
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++) sum = (sum ^ (unsigned char)s[i]) * 1099511628211u;
+    return sum;
+}
+
 static void dlpi_s3_http_keep_etag(dlpi_s3_http *h, const char *s, size_t n) {
-    h->etag_sum = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        h->etag_sum = (h->etag_sum ^ (unsigned char)s[i]) * 1099511628211u;
+    h->etag_sum = dlpi_s3_http_sum(s, n);
     dlpi_s3_http_keep(h->etag, sizeof h->etag, s, n);
 }
 
@@ -252,11 +261,18 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
-static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
     while (dlpi_s3_http_element(&s, &n, &one, &length))
-        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) h->encoded = true;
+        if (length != 8 || !dlpi_s3_http_is(one, "identity", 8)) return true;
+    return false;
+}
+
+static void dlpi_s3_http_on_encoding(dlpi_s3_http *h, const char *s, size_t n) {
+    if (!dlpi_s3_http_encodes(s, n)) return;
+    h->encoded = true;
+    h->encoding_sum = h->encoding_sum * 31 + dlpi_s3_http_sum(s, n);
 }
 
 /* "bytes 0-9/100", or with a star for the total, or for first and last: 9110, 14.4. */
@@ -326,7 +342,10 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         if (dlpi_s3_http_is(name, "retry-after", 11)) dlpi_s3_http_on_retry(h, s, n);
         break;
     case 13:
-        if (dlpi_s3_http_is(name, "content-range", 13)) dlpi_s3_http_on_range(h, s, n);
+        if (dlpi_s3_http_is(name, "content-range", 13))
+            dlpi_s3_http_on_range(h, s, n);
+        else if (dlpi_s3_http_is(name, "last-modified", 13))
+            h->modified_sum = dlpi_s3_http_sum(s, n);
         break;
     case 14:
         if (dlpi_s3_http_is(name, "content-length", 14)) return dlpi_s3_http_on_length(h, s, n);
@@ -336,12 +355,18 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
             dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
         else if (dlpi_s3_http_is(name, "content-encoding", 16))
             dlpi_s3_http_on_encoding(h, s, n);
+        else if (dlpi_s3_http_is(name, "x-amz-version-id", 16))
+            h->version_sum = dlpi_s3_http_sum(s, n);
         break;
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
     case 19:
         if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
+        break;
+    case 30:
+        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+            h->stored_encoded = dlpi_s3_http_encodes(s, n);
         break;
     default: break;
     }
@@ -367,11 +392,11 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* ---- lines ---- */
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
-    h->chunked = h->has_length = h->has_range = h->encoded = false;
+    h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
     h->close = h->stay = h->range_bad = h->range_seen = false;
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
-    h->etag_sum = 0;
+    h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;
     h->etag[0] = h->request_id[0] = h->location[0] = h->region[0] = 0;
     h->at = DLPI_S3_AT_STATUS;
 }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_sign, fuzz/fuzz_s3 */
 #include "s3/xml.h"
 /* ---- JSON (RFC 8259): one member of the outermost object. The whole text must be right. */
 

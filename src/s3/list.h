@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_list, fuzz/fuzz_s3 */
 #include "api/s3_list.h"
 #include "s3/records.h"
 /* ---------------------------------------------------------------------------------------------
@@ -53,6 +54,7 @@ struct dlp_s3_list {
     char *body;
     size_t size, bytes;
     dlpi_s3_page contents, prefixes;
+    char why[200];       /* what is wrong with a key of the page */
     dlpi_s3_page *given; /* the one whose object the caller has */
 };
 
@@ -196,15 +198,33 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
+   prefix some of its keys do. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
+    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+    dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
+    const char *field = NULL;
+    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+        field = "prefix";
+    else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
+             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+        field = "start_after";
+    if (!field) return NULL;
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    dlpi_s3_one_line(l->why);
+    return l->why;
+}
+
 /* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
    objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
+static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
                                      dlpi_s3_key *last) {
     const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
     while (!wrong && c->there) {
         if (!dlpi_s3_page_follows(l, c, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_page_asked(l, c);
+        if (!wrong) wrong = dlpi_s3_page_move(l, c);
     }
     return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
 }

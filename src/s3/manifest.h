@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_source, fuzz/fuzz_s3 */
 #include "source/new_file.h"
 #include "api/s3_source.h"
 #include "s3/list.h"
@@ -25,7 +26,7 @@ struct dlp_s3_manifest {
     uint64_t n_keys, key_room;
     uint64_t *key_at; /* [key_room] where it begins in text */
     uint64_t text_bytes, text_room;
-    char *text;      /* keys, each terminated */
+    char *text;      /* keys with their ETags, each of both terminated */
     bool mixed;      /* keys did not always rise: a table finds them */
     uint64_t places; /* a power of two; 0: the table is to be made */
     uint32_t *place; /* [places] number of a key + 1, 0: nobody's */
@@ -35,6 +36,9 @@ struct dlp_s3_manifest {
 typedef struct dlpi_src_mark {
     uint64_t n, n_keys, text_bytes;
 } dlpi_src_mark;
+
+/* The bytes that an entry's length says; 0: none, or they are not known. */
+static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
 static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
@@ -52,12 +56,21 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
     m->places = 0;
 }
 
-/* The place of a key, or the empty one that it would take. */
-static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n) {
+/* The ETag that stands behind a key in the manifest's text; "": none. */
+static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
+
+static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
+    return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
+}
+
+/* The place of a key of a version, or the empty one that it would take. */
+static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
+                                   const char *etag) {
     uint64_t mask = m->places - 1;
     for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
         uint32_t *place = &m->place[i & mask];
-        if (*place == 0 || strcmp(m->text + m->key_at[*place - 1], key) == 0) return place;
+        if (*place == 0 || dlpi_src_key_same(m->text + m->key_at[*place - 1], key, etag))
+            return place;
     }
 }
 
@@ -72,7 +85,7 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
     m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_place_of(m, key, strlen(key)) = (uint32_t)k + 1;
+        *dlpi_src_place_of(m, key, strlen(key), dlpi_src_key_etag(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -114,28 +127,30 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
 
 /* Find a key, or keep it. Returns its number, or negative: there is no memory, or no number. As
    long as keys rise, as those of a list do, a key that is not the last one is new. */
-static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key) {
-    size_t n = strlen(key);
+static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
+    size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
-    int order = m->n_keys ? strcmp(key, m->text + m->key_at[m->n_keys - 1]) : 1;
-    if (order == 0) return (int64_t)m->n_keys - 1;
-    m->mixed = m->mixed || order < 0;
+    const char *last = m->n_keys ? m->text + m->key_at[m->n_keys - 1] : NULL;
+    if (last && dlpi_src_key_same(last, key, etag)) return (int64_t)m->n_keys - 1;
+    m->mixed = m->mixed || (last && strcmp(key, last) <= 0);
     if (m->mixed) {
-        if (m->n > 0 && strcmp(dlpi_src_key(m, m->n - 1), key) == 0) return m->key[m->n - 1];
+        if (m->n > 0 && dlpi_src_key_same(dlpi_src_key(m, m->n - 1), key, etag))
+            return m->key[m->n - 1];
         if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
-        place = dlpi_src_place_of(m, key, n);
+        place = dlpi_src_place_of(m, key, n, etag);
         if (*place != 0) return *place - 1;
     }
     if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
         !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
         return DLP_ERR_MEMORY;
-    if (m->text_room - m->text_bytes <= n &&
-        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + n + 1)))
+    if (m->text_room - m->text_bytes <= bytes &&
+        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + bytes + 1)))
         return DLP_ERR_MEMORY;
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
-    m->text_bytes += n + 1;
+    memcpy(m->text + m->text_bytes + n + 1, etag, bytes - n);
+    m->text_bytes += bytes + 1;
     if (place) *place = (uint32_t)m->n_keys + 1;
     return (int64_t)m->n_keys++;
 }
@@ -163,12 +178,24 @@ static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *ba
     }
 }
 
+/* True if an ETag can be asked for: it is strong, and of characters that a head may have. */
+static bool dlpi_src_etag_good(const char *etag) {
+    size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
+    return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
+           etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
+}
+
 /* What is wrong with an entry, or NULL. */
 static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
     size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
     if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key has 1 to 1024 bytes";
-    if (offset > INT64_MAX || e->length > INT64_MAX - offset) return "past the end of any object";
+    if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
+        return "DLP_S3_EMPTY is the length of a whole object alone";
+    if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
+        return "past the end of any object";
+    if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
+        return "an ETag is a strong one, in quotes, of 71 bytes at most";
     return NULL;
 }
 
@@ -179,7 +206,7 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     if (m->n == m->room && !dlpi_src_entries_room(m, dlpi_src_more(m->room, m->n + 1)))
         return DLP_ERR_MEMORY;
     if (e->items > 0 && !dlpi_src_items_ready(m)) return DLP_ERR_MEMORY;
-    key = dlpi_src_key_number(m, e->key);
+    key = dlpi_src_key_number(m, e->key, e->etag ? e->etag : "");
     if (key < 0) return (int)key;
     m->offset[m->n] = e->offset;
     m->length[m->n] = e->length;
@@ -240,7 +267,8 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
     mark = dlpi_src_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
-        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes, 0};
+        dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes ? o.bytes : DLP_S3_EMPTY, 0,
+                          dlpi_src_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
         if (dlpi_src_entry_wrong(&e))
@@ -256,7 +284,7 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
 
 /* ---- manifests as files ---- */
 
-enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 80 };
+enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
 
 /* Read a line without its end. Returns its bytes, -1: the file is over, -2: it is too long. */
 static int dlpi_src_line(FILE *f, char *line) {
@@ -312,25 +340,30 @@ static bool dlpi_src_digits(const char *text, uint64_t *out) {
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
 static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
-    char *column[5] = {line, NULL, NULL, NULL, NULL};
+    char *column[DLPI_SRC_COLUMNS + 1] = {line};
     int columns = 1;
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
     if (n == 0) return "an empty line";
     if (strlen(line) != (size_t)n) return "a zero byte";
-    for (char *tab = strchr(line, '\t'); tab != NULL && columns < 5; tab = strchr(tab, '\t')) {
+    for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
+         tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns == 5) return "one column, three, or four";
+    if (columns == 2 || columns > DLPI_SRC_COLUMNS) return "one column, three, four, or five";
+    e->etag = columns > 4 ? column[4] : NULL;
     wrong = dlpi_src_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
     else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
         return "the offset is no number, nor '*'";
-    if (columns > 1 && !dlpi_src_digits(column[2], &e->length)) return "the length is no number";
+    if (columns > 1 && strcmp(column[2], "-") == 0)
+        e->length = DLP_S3_EMPTY;
+    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+        return "the length is no number, nor '-'";
     if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
@@ -375,11 +408,14 @@ static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
     char key[3 * DLPI_SRC_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
-    if (e->offset == DLP_S3_WHOLE)
+    if (e->length == DLP_S3_EMPTY)
+        fputs("\t*\t-", f);
+    else if (e->offset == DLP_S3_WHOLE)
         fprintf(f, "\t*\t%llu", (unsigned long long)e->length);
-    else if (e->offset > 0 || e->length > 0 || e->items > 0)
+    else if (e->offset > 0 || e->length > 0 || e->items > 0 || e->etag[0])
         fprintf(f, "\t%llu\t%llu", (unsigned long long)e->offset, (unsigned long long)e->length);
-    if (e->items > 0) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->items > 0 || e->etag[0]) fprintf(f, "\t%llu", (unsigned long long)e->items);
+    if (e->etag[0]) fprintf(f, "\t%s", e->etag);
     putc('\n', f);
 }
 
@@ -401,7 +437,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         if (fd >= 0) close(fd);
         return DLP_ERR_SYSTEM;
     }
-    fputs("# key, offset, length, items\n", f);
+    fputs("# key, offset, length, items, etag\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
         good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
         if (good)
@@ -420,8 +456,11 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
 
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
-    *out =
-        (dlp_s3_entry){dlpi_src_key(m, i), m->offset[i], m->length[i], m->items ? m->items[i] : 0};
+    out->key = dlpi_src_key(m, i);
+    out->offset = m->offset[i];
+    out->length = m->length[i];
+    out->items = m->items ? m->items[i] : 0;
+    out->etag = dlpi_src_key_etag(out->key);
     return DLP_OK;
 }
 
@@ -431,7 +470,7 @@ DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
         const char *key = dlpi_src_key(m, i);
-        h = dlp_hash(h, m->offset[i], m->length[i], m->items ? m->items[i] : 0);
+        h = dlp_hash(h, m->offset[i], dlpi_src_bytes(m->length[i]), m->items ? m->items[i] : 0);
         h ^= dlpi_src_key_hash(key, strlen(key));
     }
     return h;

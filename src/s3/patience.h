@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_patience, system/s3/s3_outage */
 #include "api/atomics.h"
 #include "s3/base.h"
 /* ---------------------------------------------------------------------------------------------
@@ -16,7 +17,9 @@
    retries ahead of successes, so that a worker that dies takes nothing with it.
 
    Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. Those are words that all
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second or more without one wakes all requests of the client that wait to be tried again, but those
+   that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -29,10 +32,23 @@
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
-   Throttling. One 503 among many good answers delays its own request only. More than an eighth of
-   the last 64 answers: the requests in flight are cut to 7/10, at most once per 4 * backoff (a
-   period), down to an eighth; and until a period after the last of those they do not rise, and
-   there are no hedges. Then they rise as TCP's window does (RFC 5681): with each good answer by
+   Slow bodies. A body that is far slower than those of its size class goes on over another
+   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
+   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
+   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
+   second. Where the object has no strong ETag, the bytes that came are asked for again, which
+   counts against it. Where all bodies become slow, so does what is usual.
+
+   Throttling. One 503 among many good answers delays its own request only. What counts is the share
+   of answers that say so, lately (a mean that weighs the last one by 1/64). More than a quarter: the
+   requests in flight are cut to 7/10, at most once per 4 * backoff (a period), down to an eighth;
+   and until a period after the last of those they do not rise, and there are no hedges. While there
+   are fewer than there may be, a sixth is too much already.
+   A server that lets only so many a second pass refuses a smaller share after a cut: 1 - (1 - s) / r
+   of what was s, where there are r times as many answers as before. Is the share nearer to s, 128
+   answers after a cut that has made them fewer, and less than half, the server refuses at random.
+   Then the cut is undone, and that share is no sign of throttling for 16 periods.
+   When that is over they rise as TCP's window does (RFC 5681): with each good answer by
    one, which doubles them in the time of an answer, until they are half of what they were; from
    there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
    without answers counts for 5 periods at most. */
@@ -64,6 +80,7 @@ typedef struct dlpi_s3_shared {
     uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -80,6 +97,14 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_FACTOR_LEAST 18u
 #define DLPI_S3_FACTOR_MOST 128u
 
+#define DLPI_S3_SHARE 65536u              /* all answers */
+#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -91,19 +116,42 @@ typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
     uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
     uint64_t random;
-    uint64_t answers; /* the last 64, a bit each: throttled or not */
+    uint32_t share;     /* of answers that were throttled, in 65536ths */
+    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
+    uint32_t by_chance; /* of it, what no cut helps against */
+    uint32_t since_cut; /* answers; 128 are enough */
     uint64_t next_cut_ns, throttled_until_ns, risen_ns;
-    uint64_t limit, full; /* requests in flight, in 1024ths */
-    uint64_t half;        /* of what limit was before it was cut */
-    bool cutting;         /* no good answer since throttled_until_ns */
-    uint64_t hedges;      /* that may be sent, in hundredths */
-    int64_t retry_tokens; /* -1: no limit */
-    int32_t max_attempts; /* -1: no limit */
+    uint64_t limit, full;        /* requests in flight, in 1024ths */
+    uint64_t half;               /* of what limit was before it was cut */
+    uint64_t uncut;              /* limit before the last cut */
+    uint64_t answered_ns;        /* the last answer */
+    uint64_t chance_until_ns;    /* for so long by_chance holds */
+    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
+    bool cutting;                /* no good answer since throttled_until_ns */
+    uint64_t hedges;             /* that may be sent, in hundredths */
+    int64_t retry_tokens;        /* -1: no limit */
+    int32_t max_attempts;        /* -1: no limit */
     int32_t hedge_percent;
     dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
 } dlpi_s3_patience;
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
+    return total ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* Nanoseconds between two looks at a body. */
+static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
+    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
+             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
+    return (stall < still ? stall : still) + DLPI_S3_MS;
+}
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
 static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
@@ -324,6 +372,8 @@ static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_
 #define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
 #define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
 #define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
 
 /* For how long it has been away by now. */
 static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
@@ -351,9 +401,10 @@ static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
 static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
     uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
     if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u);                          /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);                                   /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0; /* S9 */
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
     return now_ns > since ? now_ns - since : 1;
 }
 
@@ -365,11 +416,42 @@ static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
 
 static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
 
+/* The share of throttled answers above which there are too many. */
+static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
+    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
+}
+
+/* Enough answers have come after a cut: has it helped? If not, undo it. */
+static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
+    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
+    double helped = all - (all - s) / fewer; /* what the share is then */
+    if (helped < 0) helped = 0;
+    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
+        p->by_chance = p->share;
+        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
+        p->limit = p->uncut;
+    }
+    p->share_cut = 0;
+}
+
+/* An answer came: how long after the last one? */
+static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
+    p->answered_ns = now_ns;
+    if (gap > most) gap = most; /* nobody asked, or nobody looked */
+    p->gap_ns += gap / 64;
+    p->gap_ns -= p->gap_ns / 64;
+}
+
 static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
     uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
     p->throttled_until_ns = now_ns + period;
-    if (now_ns < p->next_cut_ns) return;
+    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
     p->next_cut_ns = now_ns + period;
+    p->share_cut = p->share;
+    p->gap_cut_ns = p->gap_ns;
+    p->since_cut = 0;
+    p->uncut = p->limit;
     if (!p->cutting) p->half = p->limit / 2;
     p->cutting = true;
     p->limit = p->limit * 7 / 10;
@@ -390,9 +472,12 @@ static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
 
 /* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
 static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
-    p->answers = p->answers << 1 | throttled;
+    dlpi_s3_gap(p, now_ns);
+    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
+    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
+    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
     if (throttled) {
-        if (__builtin_popcountll(p->answers) > 8) dlpi_s3_cut(p, now_ns);
+        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
         return;
     }
     dlpi_s3_rise(p, now_ns);
@@ -431,11 +516,14 @@ static void dlpi_s3_halve(dlpi_s3_times *t) {
     for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
 }
 
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
     t->bucket[dlpi_s3_bucket(ns)]++;
     if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
 }
 
 /* The time that percent of the samples do not exceed; there is at least one. */
@@ -484,4 +572,36 @@ static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, ui
     } else if (t->factor < DLPI_S3_FACTOR_MOST) {
         t->factor += 2;
     }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
 }

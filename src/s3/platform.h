@@ -1,4 +1,5 @@
 #pragma once
+/* tests: compile/matrix */
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS

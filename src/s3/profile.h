@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_credentials, fuzz/fuzz_s3 */
 #include "s3/secrets.h"
 /* ---- profiles: the format that AWS' tools share ----
    A file is asked one question at a time, and read through for each: it is small, and read once.

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine */
 #include "api/s3_requests.h"
 #include "s3/http.h"
 #include "s3/secrets.h"
@@ -216,6 +217,8 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
+    uint64_t body_ns;    /* when its body began, or was looked at last, */
+    uint64_t body_from;  /* and what its range had then */
     uint32_t generation; /* events of an earlier connection do not count */
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
@@ -231,7 +234,7 @@ typedef struct dlpi_s3_connection {
     uint64_t sent_ns;     /* the request's last byte */
     uint64_t put_at;      /* bytes of a PUT's body that are sent, */
     uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more */
+    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
     uint32_t out_at, out_n;
     uint32_t error_n;
     char *out;
@@ -258,13 +261,16 @@ struct dlpi_s3_range {
     uint64_t first;        /* from the request's first byte */
     uint64_t bytes;        /* UINT64_MAX: not known yet */
     uint64_t done;         /* that lie where they belong */
+    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool begun; /* connections[0] has won */
-    bool fresh; /* only on a new connection */
+    bool held;     /* a Retry-After says when it may be tried again */
+    uint8_t moves; /* to another connection, for the body was slow */
+    bool begun;    /* connections[0] has won */
+    bool fresh;    /* only on a new connection */
     bool in_hedging, in_waiting;
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
@@ -278,17 +284,21 @@ struct dlpi_s3_op {
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
     dlpi_s3_timer timer; /* of all of it */
+    uint64_t begun_ns;   /* when it was submitted */
+    uint64_t moved_ns;   /* when it got on last */
     uint64_t bound;      /* bytes that there is room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
     uint64_t next;       /* where its next range begins */
     uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag */
+    uint64_t etag_sum;   /* of the first answer's ETag, */
+    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
     dlpi_s3_cursor cursor; /* of next */
     dlpi_s3_tries tries;
     bool split;      /* in parts */
+    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
@@ -323,6 +333,9 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
+    uint64_t woken_ns;                /* by which return of the server */
+    uint64_t look_ns;                 /* between two looks at a body */
+    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
     dlp_s3_request *done, *done_last; /* linked by internal */
@@ -357,6 +370,13 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
 
 static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
     dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+}
+
+/* Look at a body again soon: bytes that are too few to wake anybody may have come. */
+static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
+    uint64_t look = io->now + io->look_ns;
+    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
 }
 
 /* ---- regions ---- */
@@ -409,13 +429,23 @@ static char *dlpi_s3_range_room(const dlpi_s3_range *range, uint64_t *room) {
     return piece->to ? (char *)piece->to + range->cursor.at : NULL;
 }
 
-static void dlpi_s3_range_took(dlpi_s3_range *range, uint64_t n) {
+/* Note that so many bytes of the range have come, or were delivered. Only bytes beyond those of its
+   earlier attempts are progress. */
+static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t bytes) {
+    if (bytes <= range->most) return;
+    range->most = bytes;
+    range->op->moved_ns = io->now;
+}
+
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
     range->done += n;
+    dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
 }
 
 /* Copy bytes to where they belong. Returns how many there was room for. */
-static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64_t n) {
+static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                                  uint64_t n) {
     uint64_t left = n, room;
     while (left) {
         char *to = dlpi_s3_range_room(range, &room);
@@ -424,7 +454,7 @@ static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64
         if (to) memcpy(to, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(range, room);
+        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_credentials */
 #include "base/system.h"
 #include "s3/sign.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_sign */
 #include "s3/xml.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-sign         REQUESTS, SIGNED */
@@ -30,6 +31,7 @@ typedef struct dlpi_s3_head {
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
+    bool requester_pays;
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -45,6 +47,7 @@ typedef struct dlpi_s3_head {
 
 #define DLPI_S3_EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define DLPI_S3_MAX_PARAMS 64
+#define DLPI_S3_AGENT "User-Agent: dlpipe/" DLPIPE_VERSION "\r\n"
 
 typedef struct dlpi_s3_header {
     const char *name; /* in small letters, which is how it is sent too */
@@ -294,6 +297,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
         dlpi_s3_head_header(p, "range", h->range);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
+        dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
         dlpi_s3_head_header(p, "x-amz-security-token", h->who->token[0] ? h->who->token : NULL);
     }
     for (size_t i = 0; i < p->n_headers; i++) {
@@ -323,6 +327,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
         dlpi_s3_out_adds(o, mark);
@@ -362,6 +367,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);
+        if (h->requester_pays) dlpi_s3_out_header(o, "x-amz-request-payer", "requester");
         if (h->who->token[0]) dlpi_s3_out_header(o, "x-amz-security-token", h->who->token);
         dlpi_s3_out_adds(o, "Authorization: AWS4-HMAC-SHA256 Credential=");
         dlpi_s3_out_adds(o, p->credential);
@@ -443,6 +449,8 @@ static const char *dlpi_s3_bucket_beyond(const dlpi_s3_endpoint *e, const char *
         {"--xa-s3", "an access point of a directory bucket (S3 Express), which is not supported"},
         {"--op-s3", "an access point of S3 on Outposts, which is not supported"}};
     size_t n = strlen(bucket);
+    if (strcmp(bucket, ".") == 0 || strcmp(bucket, "..") == 0)
+        return "'.' and '..' are steps of a path, and no buckets";
     if (strncmp(bucket, "arn:", 4) == 0)
         return "an ARN: of an access point its alias is what can be asked for";
     if (e->custom && !strstr(e->host, ".amazonaws.com")) return NULL;

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "wait/waiters.h"
 #include "api/s3_source.h"
 #include "s3/records.h"
@@ -149,17 +150,18 @@ static void dlpi_src_ask(const dlp_s3_source *s, dlp_s3_request *r, const dlp_s3
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
-    } else if (at->length > 0 && at->length < capacity) {
-        capacity = at->length;
+    } else if (at->length > 0 && dlpi_src_bytes(at->length) < capacity) {
+        capacity = dlpi_src_bytes(at->length);
     }
     r->body = to;
     r->capacity = capacity;
+    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
 }
 
 /* Whether a whole object turned out to be another size than the manifest's, which is *is. */
 static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
-    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != at->length &&
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
@@ -171,10 +173,10 @@ static bool dlpi_src_begin(const dlp_s3_source *s, dlpi_src_get *q, dlp_item *it
     q->what = DLPI_SRC_FINE;
     q->to = q->buffer ? q->buffer : item->data[0];
     if (dlp_s3_manifest_get(s->d.manifest, item->index, &q->at) != DLP_OK) {
-        q->at = (dlp_s3_entry){"", 0, 0, 0};
+        q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
         return dlpi_src_fails(q, DLPI_SRC_FAILED);
     }
-    if (q->at.length > 0 && !dlpi_src_fits(s, q, q->at.length)) return false;
+    if (q->at.length > 0 && !dlpi_src_fits(s, q, dlpi_src_bytes(q->at.length))) return false;
     q->got = 0;
     dlpi_src_ask(s, &q->request, &q->at, q->to, s->capacity);
     return true;
@@ -250,7 +252,8 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
     switch (q->what) {
     case DLPI_SRC_CHANGED:
         return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                        (unsigned long long)q->got, (unsigned long long)q->at.length);
+                        (unsigned long long)q->got,
+                        (unsigned long long)dlpi_src_bytes(q->at.length));
     case DLPI_SRC_SIZE:
         dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
                  fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);

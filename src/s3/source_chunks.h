@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "api/s3_source_chunks.h"
 #include "stages/split.h"
 #include "s3/source_open.h"
@@ -73,7 +74,7 @@ static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t e
 static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
     const dlp_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
-    dlp_s3_entry at = {"", 0, 0, 0};
+    dlp_s3_entry at = {"", 0, 0, 0, ""};
     while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
     entry = dlpi_src_entry_of(s, x->at);

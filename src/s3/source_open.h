@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_source */
 #include "source/files.h"
 #include "s3/manifest.h"
 #include "s3/source.h"
@@ -25,7 +26,8 @@ static void dlpi_src_lengths(dlp_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] > s->longest) s->longest = m->length[i];
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
 }
@@ -54,9 +56,10 @@ static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
     if (s->first_row == NULL) return "no memory";
     for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        if (bytes % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
         s->first_row[i] = rows;
-        rows += m->length[i] / s->d.row_bytes;
+        rows += bytes / s->d.row_bytes;
     }
     s->first_row[m->n] = rows;
     return NULL;
@@ -96,11 +99,13 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 static int dlpi_src_tell(void *user, char *buf, size_t size) {
     const dlp_s3_source *s = (const dlp_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    const char *field;
+    int32_t ms = dlpi_s3_bound_ms(&s->d.s3->desc, &field);
     if (away_ns < DLPI_S3_AWAY_NS) return 0;
     return snprintf(buf, size,
                     "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+                    "wait, and are sent again, for up to %s (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, field, (int)ms);
 }
 
 static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "api/s3_source_parts.h"
 #include "s3/source_open.h"
 /* ---- parts ---- */
@@ -12,7 +13,7 @@ static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r)
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
-    *at = (dlp_s3_entry){"", 0, 0, 0};
+    *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has %llu entries",
                     (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
@@ -21,10 +22,11 @@ static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp
 static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
                               uint64_t bytes) {
     char text[256];
-    if (at->length == 0 || bytes == at->length) return 0;
+    uint64_t said = dlpi_src_bytes(at->length);
+    if (at->length == 0 || bytes == said) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
     return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                    (unsigned long long)bytes, (unsigned long long)at->length);
+                    (unsigned long long)bytes, (unsigned long long)said);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */

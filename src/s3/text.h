@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_sign, fuzz/fuzz_s3 */
 #include "s3/platform.h"
 #include "api/codes.h"
 /* ---- URIs (RFC 3986). Signing wants exactly the unreserved characters left alone, and escapes

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_transport, system/s3/s3_tls */
 #include "api/codes.h"
 #include "api/atomics.h"
 #include "base/system.h"
@@ -89,8 +90,16 @@ __attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char
    that is not trusted, which no repetition mends. */
 __attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
+    c->why[sizeof c->why - 1] = '\0';
     if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
     return DLP_S3_BROKEN;
+}
+
+/* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
+   is no such code. */
+__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+    if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
+    return dlpi_s3_conn_fail_tls(c);
 }
 
 /* Whether it was made by this process: a child leaves its parent's connections alone. */
@@ -169,10 +178,8 @@ __attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
 __attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->read(c->session, to, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->read(c->session, to, n, c->why, sizeof c->why), n);
     }
     do got = recv(c->fd, to, n, 0);
     while (got < 0 && errno == EINTR);
@@ -186,10 +193,8 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const
                                                           size_t n) {
     ssize_t put;
     if (c->tls) {
-        int64_t code;
         errno = 0;
-        code = c->tls->write(c->session, from, n, c->why, sizeof c->why);
-        return code == DLP_S3_BROKEN ? dlpi_s3_conn_fail_tls(c) : code;
+        return dlpi_s3_conn_told(c, c->tls->write(c->session, from, n, c->why, sizeof c->why), n);
     }
     do put = send(c->fd, from, n, MSG_NOSIGNAL);
     while (put < 0 && errno == EINTR);
@@ -250,6 +255,7 @@ typedef struct dlpi_s3_session {
     int broken; /* 0, or errno to be told again, with why */
     char why[160];
     char host[256];
+    bool demanded; /* the server has asked for a certificate of ours */
 } dlpi_s3_session;
 
 static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
@@ -336,6 +342,14 @@ static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     free(own);
 }
 
+/* The server asks for a certificate of ours. Returns 0: there is none. */
+static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
+    (void)cert;
+    (void)key;
+    ((dlpi_s3_session *)SSL_get_app_data(ssl))->demanded = true;
+    return 0;
+}
+
 static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size_t size) {
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
@@ -373,6 +387,7 @@ static dlpi_s3_tls_own *dlpi_s3_tls_own_new(const char *ca_file, char *why, size
     SSL_CTX_set_default_read_buffer_len(own->ctx, DLPI_S3_TLS_READ_AHEAD);
     SSL_CTX_set_session_cache_mode(own->ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
     SSL_CTX_sess_set_new_cb(own->ctx, dlpi_s3_ticket_keep);
+    SSL_CTX_set_client_cert_cb(own->ctx, dlpi_s3_tls_demand);
     return own;
 }
 
@@ -448,10 +463,17 @@ static void dlpi_s3_tls_explain(dlpi_s3_session *s, int error) {
     const char *words = e ? ERR_reason_error_string(e) : NULL;
     const char *when = SSL_is_init_finished(s->ssl) ? "" : " in the TLS handshake";
     long verified = SSL_get_verify_result(s->ssl);
+    bool alert =
+        words && ERR_GET_LIB(e) == ERR_LIB_SSL && ERR_GET_REASON(e) >= SSL_AD_REASON_OFFSET;
     if (verified != X509_V_OK && !SSL_is_init_finished(s->ssl)) {
         s->broken = EKEYREJECTED;
         snprintf(s->why, sizeof s->why, "certificate of %.60s is refused: %s", s->host,
                  X509_verify_cert_error_string(verified));
+    } else if (s->demanded && (alert || !SSL_is_init_finished(s->ssl))) {
+        s->broken = EKEYREJECTED;
+        snprintf(s->why, sizeof s->why,
+                 "%.60s wants a certificate of its clients, which is not supported%s%s", s->host,
+                 alert ? ": " : "", alert ? words : "");
     } else if (s->errnum) {
         s->broken = s->errnum;
         snprintf(s->why, sizeof s->why, "%.60s%s: %s", s->host, when, strerror(s->errnum));

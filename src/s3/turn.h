@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/s3/s3_engine, system/s3/s3_faults */
 #include "s3/credential_cache.h"
 #include "s3/answers.h"
 /* ---- what is to be done next ---- */
@@ -13,11 +14,11 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->most = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
-    range->n_connections = 0;
+    range->n_connections = range->moves = 0;
     range->begun = range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
@@ -310,13 +311,38 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
+/* When the op ends however well it gets on. */
+static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    int32_t ms = io->desc->request_timeout_ms;
+    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
+}
+
+/* True if all of the op waits for its turn: as many requests are on the wire as may be. */
+static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
+        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+    return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
+}
+
+/* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
+    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
     char text[64];
+    if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
+    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
+    if (io->now < total_ns && io->now < still_ns) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+        return;
+    }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-             (int)io->desc->request_timeout_ms);
+    if (io->now >= total_ns)
+        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
+                 (int)io->desc->request_timeout_ms);
+    else
+        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
+                 (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -332,23 +358,60 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
         return false;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
-    connection->queued = (uint64_t)n;
+    dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
         return false;
     dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
     return true;
 }
 
-/* A connection that is to time out may have bytes that are too few to wake anybody. */
+/* Have a range go on over another connection: its body is slow. */
+static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                     const dlpi_s3_body_pace *pace) {
+    dlpi_s3_range *range = connection->range;
+    const dlp_s3_request *r = range->op->r;
+    dlpi_s3_say(io, "s3: %s/%s: %.1f KB/s, on over another connection", r->bucket, r->key,
+                (double)pace->got * 1e6 / (double)pace->ns);
+    dlpi_s3_paced(&io->patience, pace);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_range_part(io, range, connection);
+    dlpi_s3_connection_close(io, connection);
+    if (!dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
+    range->moves++;
+    range->tried_at = range->done;
+    range->fresh = true;
+    dlpi_s3_range_wait(range, true);
+}
+
+/* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
+   has left the connection. Time in which the caller was elsewhere does not count. */
+static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_range *range = connection->range;
+    dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
+    bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
+                 !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
+    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && dlpi_s3_slow(&io->patience, &pace)) {
+        dlpi_s3_connection_leave(io, connection, &pace);
+        return true;
+    }
+    connection->body_ns = io->now;
+    connection->body_from = range->done;
+    return false;
+}
+
+/* True if a connection whose time is over goes on, or is not what it was. A body may have bytes
+   that are too few to wake anybody. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t before = connection->timer.due;
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
         return true;
-    if (connection->state != DLPI_S3_LINK_BODY || connection->low_water <= 1) return false;
+    if (connection->state != DLPI_S3_LINK_BODY) return false;
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
-    return before != connection->timer.due;
+    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
+    return true;
 }
 
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
@@ -416,6 +479,9 @@ static int dlpi_s3_wait_ms(dlp_s3_io *io, uint64_t until) {
     uint64_t hedge = dlpi_s3_hedge(io);
     if (t && t->due < until) until = t->due;
     if (hedge < until) until = hedge;
+    if (t && DLPI_LOAD_RLX(&io->s3->common->shared.away_ns) && /* S9 */
+        io->now + DLPI_S3_AWAY_LOOK_NS < until)
+        until = io->now + DLPI_S3_AWAY_LOOK_NS;
     if (until == UINT64_MAX) return -1;
     if (until <= io->now) return 0;
     until = (until - io->now + DLPI_S3_MS - 1) / DLPI_S3_MS;
@@ -432,11 +498,25 @@ static void dlpi_s3_feast(dlp_s3_io *io) {
     }
 }
 
+/* If the server has come back, perhaps to another thread or process, let go of what waits. */
+static void dlpi_s3_wake(dlp_s3_io *io) {
+    uint64_t back_ns = DLPI_LOAD_RLX(&io->s3->common->shared.back_ns); /* S9 */
+    if (back_ns <= io->woken_ns) return;
+    io->woken_ns = back_ns;
+    for (uint32_t i = 0; i < io->n_ops; i++) {
+        dlpi_s3_range *range = &io->ranges[i];
+        uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
+        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
+        dlpi_s3_timer_set(&io->timers, &range->timer, due);
+    }
+}
+
 /* Wait for events until a time, see to them, and to what is due. Returns 0 or errno. */
 static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
+    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -454,11 +534,13 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
         }
     }
     dlpi_s3_feast(io);
+    dlpi_s3_wake(io);
     dlpi_s3_timers_run(io);
     if (n >= 0 && n < DLPI_S3_EVENTS) io->heard_ns = woken;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     while (io->n_idle > (uint32_t)io->desc->max_idle)
         dlpi_s3_connection_close(io, DLPI_S3_OF(io->idle.prev, dlpi_s3_connection, age));
+    io->turned_ns = io->now;
     return 0;
 }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/s3/s3_sign, fuzz/fuzz_s3 */
 #include "s3/sha256.h"
 #include "s3/text.h"
 /* ---- Characters of XML and JSON, into a buffer that keeps what fits. */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_behind */
 #include "api/shm_subscriber.h"
 #include "wait/waiters.h"
 #include "queue/credit.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/monitor, fuzz/fuzz_region */
 #include "build/region_map.h"
 #include "observe/seen.h"
 #include "build/kinds.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/names, fuzz/fuzz_region */
 #include "base/system.h"
 #include "fail/fail.h"
 #include "api/shm_names.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: compile/matrix */
 #include "base/platform.h"
 #ifndef _GNU_SOURCE /* dlpipe.h has taken it back */
 #define _GNU_SOURCE

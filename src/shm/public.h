@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/monitor, system/shm/names, system/shm/shm_subscriber */
 #include "shm/subscriber.h"
 #include "shm/start.h"
 #include "report/write.h"
@@ -110,7 +111,9 @@ DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint6
 }
 
 DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
-    return m == NULL ? DLP_ERR_ARG : dlpi_explain(&m->seen, buf, size);
+    dlpi_text t = {buf, size, 0};
+    int rc = m == NULL ? DLP_ERR_ARG : dlpi_explain(&t, &m->seen);
+    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_deaths, system/shm/shm_basic */
 #include "shm/subscriber.h"
 #include "shm/supervisor.h"
 #include "build/start.h"

@@ -1,5 +1,7 @@
 #pragma once
+/* tests: system/shm/shm_subscriber, system/shm/shm_behind, model/model_subscribers */
 #include "api/shm_subscriber.h"
+#include "base/places.h"
 #include "deliver/deliver.h"
 #include "shm/monitor.h"
 #include "shm/behind.h"
@@ -17,9 +19,7 @@
    H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
    word of >>impl-claims.
 
-   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
-   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
-   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
+   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
    batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
    back. Whether a slot is free is derived from these words each time; no count of holders could be
    left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
@@ -67,15 +67,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-static struct flock dlpi_share_lock(uint32_t i) {
-    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
-}
-
-static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
-    struct flock f = dlpi_share_lock(i);
-    return fcntl(p->memfd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
-}
-
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
@@ -105,7 +96,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     uint64_t present = dlpi_credit_seen(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
     if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
-                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+                                  (locks && !dlpi_place_taken(p->memfd, i)))) { /* H2 */
         s->bound &= ~bit;
         if ((s->unwaited & bit) == 0)
             s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
@@ -274,7 +265,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     p->share_bytes = 0;
-    p->sharing = NULL;
+    p->sharing = &dlpi_unshared;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
@@ -282,7 +273,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
-    if (p->sink)
+    if (p->sink_stage)
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.share",
             "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
@@ -502,8 +493,7 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
-        struct flock f = dlpi_share_lock(i);
-        if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
+        if (!dlpi_place_take(c->fd, i)) continue;
         c->index = i;
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
                                           i * c->layout.subscriber_bytes);

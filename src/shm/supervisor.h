@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_deaths, system/shm/shm_chaos */
 #include "fail/check.h"
 #include "work/workers.h"
 #include "work/recover.h"
@@ -64,10 +65,6 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
-
-static int dlpi_pidfd_open(pid_t pid) { /* Linux 5.3 */
-    return dlpi_fd_above((int)syscall(434, pid, 0u));
-}
 
 static void dlpi_fd_close(int *fd) {
     if (*fd < 0) return; /* and not written: in a worker the page would have to be copied */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: model/model_slots, model/crash_steps, system/shm/shm_steps */
 #include "slot/feed.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-claim      CLAIMS AND COMPLETION */

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/open/pipe_ranks, system/core/pipe_epochs, unit/order/order */
 #include "pipe/pipe.h"
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */

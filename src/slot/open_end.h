@@ -1,6 +1,8 @@
 #pragma once
+/* tests: system/core/streams, system/shm/shm_streams */
 #include "fail/cancel.h"
 #include "fail/check.h"
+#include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-open-end   A ROW FINDS THE EPOCH'S END: STREAMS
    Where the end is open (a stream), it is the first row of the epoch whose record says so
@@ -178,6 +180,7 @@ static int dlpi_open_end_order(dlp_pipe *p) {
 
 /* Called by the check of the stage whose dataset it is. */
 static int dlpi_open_end_check(dlp_pipe *p) {
+    const dlpi_stage *other;
     int rc;
     if (!p->open_end) return DLP_OK;
     if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
@@ -187,10 +190,8 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_open_end_bad(p, &p->stages[i]);
-    if (p->sharing == NULL) return DLP_OK;
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
+    if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
                        "shm.share is given, must be 0 with dataset.open_end");
 }

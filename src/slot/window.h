@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_epochs, system/core/pipe_resume */
 #include "pipe/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-window     OUT OF ORDER: THE WINDOW

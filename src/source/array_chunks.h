@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/shm/shm_array_chunks */
 #include "api/array_chunks.h"
 #include "source/arrays.h"
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */

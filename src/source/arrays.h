@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/arrays */
 #include "api/arrays.h"
 #include "fail/check.h"
 #include "cells/fields.h"

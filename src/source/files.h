@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/files */
 #include "api/files.h"
 #include "work/collate.h"
 #include "build/check.h"

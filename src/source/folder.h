@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/folder */
 #include "api/folder.h"
 #include "order/order.h"
 #include "source/mapped.h"

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/tokens, system/source/arrays */
 #include "api/dataset.h"
 #include "api/stages.h"
 #include "fail/fail.h"
@@ -234,6 +235,7 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->writes_all_bytes = 1;
     to->fetch = fetch;
     to->user = user;
+    to->warning = NULL;
 }
 
 /* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that

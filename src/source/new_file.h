@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/stages/parts, system/report/pictures */
 #include "base/system.h"
 #include "fail/fail.h"
 /* ---- paths; new files, also in directories that all may write to ---- */

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/shm/shm_parts */
 #include "api/parts.h"
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------

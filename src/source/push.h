@@ -1,62 +1,32 @@
 #pragma once
-#include "api/push.h"
-#include "cells/fields.h"
+/* tests: system/source/push, system/source/push_life, system/shm/shm_push, model/model_links */
 #include "work/workers.h"
 #include "queue/credit.h"
-#include "queue/mpsc.h"
 #include "source/mapped.h"
+#include "source/push_door.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
-   is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
-   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
-   the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
-   fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
-   that maps it; offsets are computed from the copy.
+   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are the
+   lanes': a record is there when its lane's tail is beyond it (T1 -> T2), and a producer that dies
+   before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+
+   Besides the labels of >>impl-push-memory:
 
    label  atomic          written by            read by (partner)
-   PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
-          left            the pipe's worker     producers that wait (PU2)
-   O1     owners          >>queues              reader, producers: how many there are, a hint
-   -      line.refused    its producer          statistics
+   PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
+                                                consumer, which has an error to tell (PU3)
    -      items, left     the reader            statistics
-   -      begun           a worker that begins  itself: each pipe counts its rows from 0
    U4     users           see >>impl-mapped
 
    A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
    the item that it had. So where there is such a stage the last items are kept, by the number of
    their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region. */
+   fetch stage's own area of the region.
 
-#include <signal.h>
-
-#define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
-enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
-enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
-
-typedef struct dlpi_push_head { /* in region */
-    uint64_t magic;             /* PU1 */
-    uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
-    uint32_t record_bytes, max_producers, n_fields, full;
-    int32_t pid;   /* of the reader */
-    uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
-} dlpi_push_head;
-
-typedef struct dlpi_push_line { /* in region: of a producer */
-    uint64_t refused;
-    uint8_t pad[DLPI_LINE - 8];
-} dlpi_push_line;
-
-typedef struct dlpi_push_fields { /* where each lies in a record */
-    uint32_t n;
-    uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
-} dlpi_push_fields;
-
-typedef struct dlpi_push_crowd {
-    uint32_t attached, looks;
-} dlpi_push_crowd;
+   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   lane has not ended if it began behind the last end that was read there. Its writer lives if the
+   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
+   by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
     dlpi_push_head *head;
@@ -65,15 +35,20 @@ struct dlp_push {
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
     char *path;
-    uint64_t keep, capacity;
+    int fd, self; /* the memory's file; a pidfd of this process */
+    dlpi_door door;
+    uint64_t keep, capacity, lost_ms;
     uint32_t users; /* U4 */
     uint32_t writers, n_ended;
     bool over; /* the reader's, as all below */
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
-    const uint32_t *owners; /* the same, in region */
-    uint32_t begun;         /* what follows is of the pipe that reads */
+    uint64_t *ended;        /* [max_producers] records up to the last end that was read */
+    const uint32_t *owners; /* [max_producers], in region */
+    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
+    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
+    bool lost;              /* that is why `damaged` is set */
     uint64_t given;         /* rows that have their items */
     uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
                          would have no end */
@@ -85,76 +60,16 @@ struct dlp_push {
     dlpi_push_crowd crowd;
 };
 
-struct dlp_pusher {
-    void *map; /* NULL: the push's own */
-    uint64_t map_bytes;
-    dlpi_push_head *head;
-    dlpi_push_line *line;
-    dlpi_push_fields at;
-    dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    uint32_t number, full, lanes;
-    dlpi_push_crowd crowd;
-    bool ended;
-};
-
-/* ---- what the desc may say ---- */
-
-static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
-    return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
-}
-
-/* Where field i lies: its bytes, of which a record holds 2^20 at most. */
-static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
-    uint64_t bytes = dlpi_dtype_bytes(f->dtype);
-    if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                              "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
-    if (bytes == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
-    if (f->ragged)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                              "field \"%s\" is ragged: what is pushed has one size; push the "
-                              "longest and a length",
-                              f->name);
-    if (f->ndim < 0 || f->ndim > DLP_MAX_DIMS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": ndim must be 0..%d",
-                              f->name, DLP_MAX_DIMS);
-    for (int32_t k = 0; k < f->ndim; k++) {
-        if (f->shape[k] < 1)
-            return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                                  "field \"%s\": shape[%" PRId32 "] must be 1 or more", f->name, k);
-        bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
-    }
-    at->offset[i] = at->record;
-    at->bytes[i] = bytes;
-    at->record = dlpi_sum(at->record, dlpi_round_up(bytes, 8));
-    if (at->record > DLP_QUEUE_MAX_RECORD)
-        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "an item has more than %d bytes",
-                              DLP_QUEUE_MAX_RECORD - 8);
-    for (const char *c = f->name; *c; c++) at->id = dlpi_absorb(at->id, (uint8_t)*c);
-    at->id = dlpi_absorb(dlpi_absorb(at->id, (uint64_t)f->dtype), (uint64_t)f->ndim);
-    for (int32_t k = 0; k < f->ndim; k++) at->id = dlpi_absorb(at->id, (uint64_t)f->shape[k]);
-    return DLP_OK;
-}
-
-static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint32_t n,
-                            dlp_error *err) {
-    int rc = DLP_OK;
-    memset(at, 0, sizeof *at);
-    at->n = n;
-    at->record = 8; /* the mark */
-    if (fields == NULL) return dlpi_push_bad(err, "fields", "given");
-    if (n < 1 || n > DLP_MAX_FIELDS) return dlpi_push_bad(err, "n_fields", "1..16");
-    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_push_field(at, i, &fields[i], err);
-    return rc;
-}
+/* ---- the memory ---- */
 
 static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
     if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
         return dlpi_push_bad(err, "max_producers", "0..4096");
     if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
         return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
+    if (d->writers == 0)
+        return dlpi_push_bad(err, "writers",
+                             "1 or more: how many producers say that their stream has ended");
     if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
         return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
     if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
@@ -162,46 +77,14 @@ static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-/* ---- the mapping ---- */
-
-static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
-    dlpi_error_set(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, "path", "%s%s%s: %s",
-                   call, path ? " of " : "", path ? dlpi_path_end(path) : "",
-                   errnum == EEXIST
-                       ? "it is there already: another pipe's, or left by one that was "
-                         "killed, then remove it"
-                       : strerror(errnum));
-    if (err) err->errnum = errnum;
-    return errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
-}
-
-/* A new mapping of bytes zeros, of a new file if there is a path. */
-static int dlpi_push_map(const char *path, uint64_t bytes, void **map, dlp_error *err) {
-    int fd = -1, errnum = 0;
-    if (path != NULL) {
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-        if ((errnum = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
-            close(fd);
-            unlink(path);
-            return dlpi_push_system(err, "posix_fallocate", path, errnum);
-        }
-    }
-    *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                path ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
-    errnum = errno;
-    if (fd >= 0) close(fd);
-    if (*map != MAP_FAILED) return DLP_OK;
-    if (path != NULL) unlink(path);
-    return dlpi_push_system(err, "mmap", path, errnum);
-}
-
 static void dlpi_push_free(dlp_push *s) {
+    if (s->path) dlpi_door_close(&s->door, s->path);
     if (s->head != NULL) {
         dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
         munmap(s->head, (size_t)s->was.total_bytes);
-        if (s->path) unlink(s->path);
     }
+    if (s->fd >= 0) close(s->fd);
+    if (s->self >= 0) close(s->self);
     free(s->path);
     free(s->lanes);
     free(s->items);
@@ -212,12 +95,12 @@ static void dlpi_push_free(dlp_push *s) {
 static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
     dlpi_push_head h;
     memset(&h, 0, sizeof h);
+    h.version = DLPI_PUSH_VERSION;
     h.max_producers = d->max_producers ? d->max_producers : 16;
     h.record_bytes = (uint32_t)at->record;
     h.n_fields = at->n;
     h.fields_id = at->id;
     h.full = (uint32_t)d->full;
-    h.pid = (int32_t)getpid();
     h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
     h.bundle_at =
         dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
@@ -227,40 +110,21 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
-/* Producers that are attached, counted again at every wait or, of many lanes, now and then: a wait
-   may be shorter than to look at all of them. One that was killed counts until another one has its
-   place. */
-static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
-    if (c->looks++ % (1 + lanes / 64) == 0) {
-        c->attached = 0;
-        for (uint32_t i = 0; i < lanes; i++)
-            c->attached += DLPI_LOAD_RLX(&owners[i]) != 0; /* a hint */
-    }
-    return c->attached;
-}
-
-/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
-   each, those two make way, but do not sleep. */
-static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
-    dlpi_wait_policy(producers + 2, spin_ns, yields);
-    if (*yields == 0) return;
-    *spin_ns = 0;
-    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
-}
-
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
-    s->items = calloc(n, 2 * sizeof *s->items);
+    s->items = calloc(n, 3 * sizeof *s->items);
     if (d->path) s->path = strdup(d->path);
     if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
-    if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
+    s->ended = s->left + n;
+    if ((rc = dlpi_push_map(s->was.total_bytes, &s->fd, &map, err)) != DLP_OK) return rc;
     s->head = map;
+    s->self = dlpi_pidfd_open(getpid());
+    if (s->self < 0) return dlpi_push_system(err, "pidfd_open (Linux 5.3)", NULL, errno);
     rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
                        s->capacity, n, 1);
     if (rc == DLP_OK)
@@ -272,7 +136,10 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
-    return DLP_OK;
+    if (s->path == NULL) return DLP_OK;
+    s->door.memory = s->fd;
+    s->door.reader = s->self;
+    return dlpi_door_open(&s->door, s->path, err);
 }
 
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
@@ -284,11 +151,13 @@ DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *e
     if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
     if ((s = calloc(1, sizeof *s)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->fd = s->self = s->door.fd = -1;
     s->at = at;
     s->was = dlpi_push_sizes(desc, &at);
     s->capacity = desc->capacity ? desc->capacity : 256;
     s->keep = desc->keep ? desc->keep : 1;
-    s->writers = desc->writers ? desc->writers : 1;
+    s->writers = desc->writers;
+    s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
     for (uint32_t i = 0; i < at.n; i++) {
         s->fields[i] = desc->fields[i];
         dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
@@ -351,20 +220,88 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
-static bool dlpi_push_ended(dlp_push *s) {
+/* The end of a stream was read in that lane, which may have several, one after the other. True if it
+   is the last of all. */
+static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
+    s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
-/* Wait until a lane may have something. */
-static void dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
+/* ---- whether writers live ---- */
+
+/* True if the lane has a stream that did not end, and records of it or a living producer. A place is
+   looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane has
+   one whose producer is gone. *come: set if a producer was ever there. */
+static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
+    const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
+    uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
+    *come = begun > 0;
+    *lost = begun > s->ended[i] && !taken;
+    if (begun > 0 && begun <= s->ended[i]) return false;
+    return taken || (begun > 0 && dlpi_spsc_look_rx(&s->lanes[i], 0) != 0);
+}
+
+/* Is the reader alone: did writers come, and none of a stream that did not end lives? *last: the
+   number of one that is gone in the middle of its stream; 0: none. */
+static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
+    bool any = false;
+    *last = 0;
+    for (uint32_t i = 0; i < s->was.max_producers; i++) {
+        bool lost, come;
+        if (dlpi_push_lives(s, i, &lost, &come)) return false;
+        if (lost) *last = i + 1;
+        any |= come;
+    }
+    return any;
+}
+
+/* Tell observers, and the log, that the reader is alone, or no longer. */
+static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
+    char text[200];
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    if (words != NULL) {
+        DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
+        DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
+        DLPI_STORE_RLX(&words->last, (uint64_t)last);
+        DLPI_STORE_RLX(&words->alone, (uint64_t)alone);
+    }
+    if (p->d.log == NULL) return;
+    if (!alone)
+        snprintf(text, sizeof text, "push: a producer is there again");
+    else
+        snprintf(text, sizeof text,
+                 "push: no producer lives, and %" PRIu32 " of %" PRIu32
+                 " streams have ended%s%.0" PRIu32 "; start %s, else next fails in %" PRIu64
+                 " ms (lost_ms)",
+                 s->n_ended, s->writers, last ? "; the last was producer " : "", last,
+                 last ? "it again with its number" : "the others", s->lost_ms);
+    p->d.log(p->d.log_user, text);
+}
+
+/* Nothing came for a while, or something did. False: no writer has lived for lost_ms. */
+static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
+    const uint64_t now = dlpi_now_ns();
+    uint32_t last = 0;
+    bool alone = !came && dlpi_push_alone(s, &last);
+    if (alone && s->alone_ns != 0) return now - s->alone_ns < s->lost_ms * 1000000u;
+    if (alone == (s->alone_ns != 0)) return true;
+    s->alone_ns = alone ? now : 0;
+    dlpi_push_tell(s, p, alone, last);
+    return true;
+}
+
+/* Wait until a lane may have something. False: nobody is there who would push it. */
+static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
-    dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
     now = dlpi_now_ns();
     dlpi_push_waited(now - began, dlpi_push_attached(&s->crowd, s->owners, s->was.max_producers),
                      &s->rx.spin_ns, &s->rx.yields);
     dlpi_clock_waited(w, began, now);
+    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w->p, true)
+                : dlpi_push_look_around(s, w->p, false);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -382,6 +319,11 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
 }
 
 static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
+    if (s->lost)
+        return dlp_fail(it->call, 0,
+                        "no producer has lived for %" PRIu64 " ms, and %" PRIu32 " of %" PRIu32
+                        " streams have ended; start producers again in time, or raise push.lost_ms",
+                        s->lost_ms, s->n_ended, s->writers);
     return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
 }
 
@@ -403,12 +345,15 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s)) return DLP_END;
+            if (dlpi_push_ended(s, *producer)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
-        dlpi_push_wait(s, it->call->w);
+        if (dlpi_push_wait(s, it->call->w)) continue;
+        s->lost = true;
+        s->damaged = it->index + 1;
+        return dlpi_push_damaged(s, it);
     }
 }
 
@@ -434,13 +379,14 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
-    s->given = s->damaged = 0;
+    s->given = s->damaged = s->alone_ns = 0;
+    s->lost = false;
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    DLPI_STORE_RLX(&s->begun, 1u);
+    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
     return 0;
 }
 
@@ -553,7 +499,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
         int64_t n = dlpi_push_burst(s, w, t, row);
         if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
         row += (uint32_t)n;
-        if (n == 0) dlpi_push_wait(s, w);
+        if (n == 0 && !dlpi_push_wait(s, w)) break;
     }
     return row - t->row;
 }
@@ -572,9 +518,16 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
+/* The pipe has an error, so nobody makes room from now on. */
+static void dlpi_push_failed(void *user, const dlp_pipe *p) {
+    dlp_push *s = user;
+    if (dlpi_credit_closed(&s->begun) && s->by == p) /* PU3 <- PU3 */
+        dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
+}
+
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
 static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
-                                             dlpi_push_read};
+                                             dlpi_push_read, dlpi_push_failed};
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
     dataset->n_items = 0;
@@ -598,7 +551,7 @@ static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -627,248 +580,4 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
     }
     *push = s;
     return DLP_OK;
-}
-
-/* ---- producers ---- */
-
-/* Map the file of another program, and copy its head. */
-static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
-    struct stat st;
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), errnum;
-    if (fd < 0) return dlpi_push_system(err, "open", path, errno);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
-        close(fd);
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no file of a push",
-                              dlpi_path_end(path));
-    }
-    u->map_bytes = (uint64_t)st.st_size;
-    u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    errnum = errno;
-    close(fd);
-    if (u->map == MAP_FAILED) {
-        u->map = NULL;
-        return dlpi_push_system(err, "mmap", path, errnum);
-    }
-    u->head = u->map;
-    h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
-    memcpy((uint8_t *)h + 8, (const uint8_t *)u->head + 8, sizeof *h - 8);
-    return DLP_OK;
-}
-
-/* Is the head one of this version, and does all lie in the mapping? */
-static bool dlpi_push_head_ok(const dlpi_push_head *h, uint64_t bytes) {
-    return h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
-           h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
-           h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
-           h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
-                                         DLP_QUEUE_ALIGN) &&
-           h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
-}
-
-static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
-                              dlp_error *err) {
-    int rc;
-    if (d->push != NULL) {
-        u->at = d->push->at;
-        return DLP_OK;
-    }
-    if ((rc = dlpi_push_layout(&u->at, d->fields, d->n_fields, err)) != DLP_OK) return rc;
-    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id)
-        return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_ARG, "fields",
-                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
-                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
-                          " (names, types and shapes must be the same)",
-                          h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
-}
-
-/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
-   before it could tell anybody, and a successor would say it for another producer, too. */
-static bool dlpi_pusher_said_end(const dlp_pusher *u) {
-    const dlp_spsc_tx *tx = &u->tx.lane;
-    uint64_t mark;
-    if (tx->tail == 0) return false;
-    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
-    return mark == DLPI_PUSH_END;
-}
-
-/* With this one. Its own owner word stands at its number among those of all. */
-static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
-    return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
-}
-
-static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h = {0};
-    int rc = DLP_OK, number;
-    memset(&h, 0, sizeof h);
-    if (d->push != NULL) {
-        u->head = d->push->head;
-        h = d->push->was;
-        h.magic = DLPI_PUSH_MAGIC;
-    } else {
-        rc = dlpi_pusher_map(u, d->path, &h, err);
-        if (rc == DLP_OK && !dlpi_push_head_ok(&h, u->map_bytes))
-            rc = dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                                "%s is no push of this version, or it is damaged",
-                                dlpi_path_end(d->path));
-    }
-    if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
-    if (rc != DLP_OK) return rc;
-    if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
-        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
-    if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
-    number = dlp_mpsc_attach_tx(&u->tx, dlpi_at(u->head, h.bundle_at), h.bundle_bytes,
-                                d->number ? (int)d->number - 1 : DLP_NONE);
-    if (number < 0)
-        return dlpi_error_set(err, number, "number",
-                              number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
-                                                     : "the lanes (%" PRIu32 ") are damaged",
-                              h.max_producers);
-    if (u->tx.lane.record_bytes != u->at.record ||
-        dlp_mpsc_bytes(h.record_bytes, u->tx.lane.capacity, h.max_producers) != h.bundle_bytes)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
-                              "the lanes are of another size, or number");
-    if (d->number > 0 && dlpi_pusher_said_end(u)) {
-        dlp_mpsc_detach_tx(&u->tx);
-        return dlpi_error_set(err, DLP_ERR_STATE, "number",
-                              "producer %" PRIu32 " has said the end of its stream", d->number);
-    }
-    u->number = (uint32_t)number + 1;
-    u->full = h.full;
-    u->lanes = h.max_producers;
-    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
-    dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
-    return DLP_OK;
-}
-
-static void dlpi_pusher_free(dlp_pusher *u) {
-    if (u->map) munmap(u->map, (size_t)u->map_bytes);
-    free(u);
-}
-
-DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
-    dlp_pusher *u = NULL;
-    int rc;
-    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
-    if ((desc->push != NULL) == (desc->path != NULL))
-        return dlpi_push_bad(err, "path", "given, or push, not both");
-    if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
-    memset(u, 0, sizeof *u);
-    if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
-        dlpi_pusher_free(u);
-        return rc;
-    }
-    *out = u;
-    return DLP_OK;
-}
-
-DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
-
-/* Will nobody make room? */
-static bool dlpi_pusher_over(const dlp_pusher *u) {
-    return dlpi_credit_closed(&u->head->over) ||
-           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
-}
-
-/* Is there a reader? */
-static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_pusher_over(u)) return false;
-    return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
-}
-
-/* Have a record, waiting for room; what is begun is had again. */
-__attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout_ms) {
-    uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
-    bool waited = false; /* in vain: is there still a reader? */
-    while (u->record == NULL) {
-        int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
-        uint64_t now, ms = DLPI_PUSH_LOOK_MS;
-        if (n < 0) return (int)n;
-        if (n > 0) break;
-        u->record = NULL;
-        if (u->full == DLP_PUSH_REFUSE || timeout_ms == DLP_NOWAIT) {
-            DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
-            return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
-        }
-        if (dlpi_pusher_over(u)) return DLP_STOPPED;
-        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
-        if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
-        if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
-        n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
-        if (n < 0) return (int)n;
-        dlpi_push_waited(dlpi_now_ns() - now, dlpi_pusher_attached(u), &u->tx.lane.spin_ns,
-                         &u->tx.lane.yields);
-        waited = n == DLP_TIMEOUT;
-    }
-    return DLP_OK;
-}
-
-/* The same; where room is known, without more ado. */
-DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
-    const dlp_spsc_tx *tx = &u->tx.lane;
-    if (DLPI_LIKELY(u->record == NULL && tx->tail - tx->head_seen < tx->capacity))
-        return dlp_mpsc_reserve(&u->tx, 1, &u->record) == 1 ? DLP_OK : DLP_ERR_CORRUPT;
-    return dlpi_pusher_wait(u, timeout_ms);
-}
-
-static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
-    memcpy(u->record, &mark, 8);
-    u->record = NULL;
-    return dlp_mpsc_commit(&u->tx, 1);
-}
-
-/* Begin an item: u->record. */
-DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
-    if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
-    if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
-    return dlpi_pusher_reserve(u, timeout_ms);
-}
-
-DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
-    int rc = dlpi_pusher_begin(u, data, timeout_ms);
-    if (rc != DLP_OK) return rc;
-    for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
-    return DLP_OK;
-}
-
-DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
-    if (u == NULL) return DLP_ERR_ARG;
-    return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
-}
-
-DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
-    int rc = dlpi_pusher_begin(u, data, timeout_ms);
-    if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
-    for (uint32_t f = 0; f < u->at.n; f++) {
-        uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
-        if (u->at.bytes[f] == 8)
-            memcpy(to, data[f], 8);
-        else
-            memcpy(to, data[f], (size_t)u->at.bytes[f]);
-    }
-    return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
-}
-
-/* An end is never refused: it waits, as long as it may. */
-DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
-    uint32_t full;
-    int rc;
-    if (u == NULL) return DLP_ERR_ARG;
-    if (u->ended) return DLP_ERR_STATE;
-    full = u->full;
-    u->full = DLP_PUSH_WAIT;
-    rc = dlpi_pusher_reserve(u, timeout_ms);
-    u->full = full;
-    if (rc != DLP_OK) return rc;
-    u->ended = true;
-    return dlpi_pusher_commit(u, DLPI_PUSH_END);
-}
-
-DLPDEF void dlp_pusher_close(dlp_pusher *u) {
-    if (u == NULL) return;
-    if (u->record) dlp_mpsc_abort(&u->tx);
-    dlp_mpsc_detach_tx(&u->tx);
-    dlpi_pusher_free(u);
 }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/source/tokens */
 #include "api/tokens.h"
 #include "build/check.h"
 #include "order/order.h"
@@ -21,7 +22,8 @@ struct dlp_tokens {
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
-    bool reads;
+    bool reads, insist;
+    char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
     uint64_t row_bytes;    /* of a window as it is delivered */
@@ -123,26 +125,92 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
     return DLP_OK;
 }
 
+/* ---- does a shard look like tokens? ---- */
+
+enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
+
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not known. */
+static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
+    static const struct {
+        const char *name, *magic;
+        size_t bytes;
+    } known[] = {{"NumPy (dlp_arrays_open reads it)", "\x93NUMPY", 6},
+                 {"zip", "PK\x03\x04", 4},
+                 {"gzip", "\x1f\x8b\x08", 3},
+                 {"zstd", "\x28\xb5\x2f\xfd", 4},
+                 {"HDF5", "\x89HDF", 4},
+                 {"Parquet", "PAR1", 4},
+                 {"an index of Megatron", "MMIDIDX", 7}};
+    if (n >= 4 && dlpi_llmc_magic(dlpi_little32(head))) return "llm.c (DLP_TOKENS_LLMC)";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0)
+            return known[i].name;
+    return NULL;
+}
+
+/* True if n bytes have no control characters but white space. */
+static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] == 127 || (b[i] < 32 && (b[i] < '\t' || b[i] > '\r'))) return false;
+    return n >= DLPI_TOKENS_FEW;
+}
+
+/* Why n bytes do not look like tokens of `width` bytes; NULL: they may be. */
+static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
+    uint64_t words = n / width, low[2] = {0, 0}, large = 0;
+    bool paired;
+    for (uint64_t i = 0; i < words; i++) {
+        const uint8_t *w = b + i * width;
+        uint32_t id = width == 4 ? dlpi_little32(w) : (uint32_t)w[0] | (uint32_t)w[1] << 8;
+        low[i & 1] += id < 16;
+        large += id >> 24 != 0;
+    }
+    if (dlpi_tokens_text(b, n)) return "all bytes are text; they must be token ids";
+    if (words < DLPI_TOKENS_FEW) return NULL;
+    paired = (low[0] == (words + 1) / 2) != (low[1] == words / 2);
+    if (paired && width == 2)
+        return "every other word is below 16, as in 32-bit ids (DLP_TOKENS_U32)";
+    if (paired) return "every other word is below 16, as in 64-bit ids";
+    return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
+}
+
+/* Refuse a shard that begins as another format does. Note the first that looks like something else.
+   header: bytes before its tokens. */
+static int dlpi_tokens_look_at(dlp_tokens *t, const dlpi_mapped *m, uint64_t width,
+                               dlp_error *err) {
+    uint8_t b[DLPI_TOKENS_SAMPLE];
+    const char *other;
+    int64_t got = dlpi_mapped_pread(m, t->header_bytes, sizeof b, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (t->header_bytes == 0 && (other = dlpi_tokens_magic(b, (uint64_t)got)) != NULL)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "the magic of %s; it must be token ids. Or set insist = 1", other);
+    other = dlpi_tokens_doubt(b, (uint64_t)got, width);
+    if (other != NULL && t->warning[0] == 0) {
+        uint64_t length = strlen(m->path), from = length > 50 ? length - 50 : 0;
+        snprintf(t->warning, sizeof t->warning, "tokens: %s: %s. insist = 1 takes it as it is",
+                 m->path + from, other);
+        t->info.warning = t->warning;
+    }
+    return DLP_OK;
+}
+
 /* Tokens after a header that says nothing. */
 static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
     int rc = dlpi_tokens_width(t, m, width, err);
-    uint8_t head[4];
     if (rc != DLP_OK) return rc;
     if (m->size < t->header_bytes)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
                                  "the file ends in its header of %" PRIu64 " bytes",
                                  t->header_bytes);
+    if (!t->insist && (rc = dlpi_tokens_look_at(t, m, width, err)) != DLP_OK) return rc;
     bytes = m->size - t->header_bytes;
     if (bytes % width != 0)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
                                  "ends in %" PRIu64 " bytes of a token of %" PRIu64, bytes % width,
                                  width);
-    if (t->format == DLP_TOKENS_NANOGPT && dlpi_mapped_pread(m, 0, 4, head) == 4 &&
-        dlpi_llmc_magic(dlpi_little32(head)))
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins with a magic of llm.c: DLP_TOKENS_LLMC?");
     s->header_bytes = t->header_bytes;
     s->tokens = bytes / width;
     return DLP_OK;
@@ -195,6 +263,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
+                  {"insist", "0 or 1"},
                   {"read_ahead", "DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
     const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
@@ -207,6 +276,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->stride > UINT64_C(1) << 48,
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
+                       d->insist != 0 && d->insist != 1,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
     for (size_t i = 0; i < sizeof is / sizeof *is; i++)
@@ -228,6 +298,7 @@ static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     if (t == NULL) return NULL;
     t->format = d->format;
     t->reads = d->reads != 0;
+    t->insist = d->insist != 0;
     t->read_ahead = d->read_ahead ? d->read_ahead : 256;
     t->header_bytes = d->header_bytes;
     t->info.length = d->length;
@@ -475,6 +546,7 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
 DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler) {
     dlpi_mapped_wire(dataset, t->info.n_items, &t->field, 1, dlpi_tokens_fetch, t);
+    dataset->warning = t->info.warning;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_ragged, system/core/topologies */
 #include "fail/check.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /* needs: cache */
 #pragma once
+/* tests: system/stages/cache, system/shm/shm_cache */
 #include "cells/fields.h"
 #include "fail/check.h"
 #include "slot/claim.h"

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/expand, system/inputs/inputs_random */
 #include "api/expand.h"
 #include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------
@@ -187,11 +188,15 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- an input is made ---- */
 
-typedef struct dlpi_making { /* what expand calls have in common */
-    dlp_expand x;            /* first: what the callback sees */
+/* What the calls of one expand have in common. The callback may write over x and item, so the
+   library goes by what lies between these. */
+typedef struct dlpi_making {
+    dlp_expand x; /* first: what the callback sees */
     const dlpi_expand *by;
     uint8_t *cell, *input; /* places of its items, and of itself */
+    uint32_t made;         /* items so far */
     bool above;            /* more than max_out were asked for */
+    dlp_item given;        /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
@@ -201,30 +206,23 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     dlpi_expand_item fields;
-    int rc = 0;
-    m->x = (dlp_expand){.item = in, .call = &w->note};
+    int rc;
+    m->given = *in;
+    m->made = 0;
     m->above = false;
-    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
+    *in = m->given;
+    dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->x.n_made;
+    *items = m->made;
     return rc;
-}
-
-/* Have the input of a filter written: it is the item. */
-static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    dlpi_expand_item fields;
-    int rc;
-    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
-    rc = x->input.fetch(x->input.user, in);
-    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -241,8 +239,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         m.cell = to + cell->made * x->one_bytes;
         m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
-    } else {
-        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
+    } else { /* a filter: the input is the item */
+        dlpi_expand_item fields;
+        rc = dlpi_expand_fetch(w, x, &in, to + cell->made * x->one_bytes, &fields);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));

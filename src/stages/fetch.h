@@ -1,11 +1,28 @@
 #pragma once
+/* tests: system/core/fetchers, system/core/pipe_badinput */
 #include "flight/in_flight.h"
+#include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
+/* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
+static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
+    const char *words = "0 or 1: what is read on has one worker";
+    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
+    dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
+                "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
+    dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
+                "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
+    if (p->repeat)
+        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
+                    "0 or 1: what is read on comes once");
+    return p->err.code;
+}
+
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    DLPI_UNUSED(st);
-    return dlpi_open_end_check(p);
+    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
 /* Workers, or items that they have at once, beyond what is under way have nothing to do. */
@@ -29,13 +46,10 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
-/* Has the dataset the callback of its reader, and so what is the reader's user? */
-static bool dlpi_fetch_as_wired(const dlp_dataset *d) { return d->fetch == d->reader->fetch; }
-
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_fetch_as_wired(&st->dataset))
+    if (world > 1 && dlpi_reader_wired(&st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -48,6 +62,16 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
                   p->rows_end != st ? rows : 0, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
+}
+
+/* By observers: what the reader says of those who write. */
+static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    uint64_t *own = s->figures.stages[stage].own;
+    for (uint64_t i = 0; i < 4 && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, &own[i])) return false;
+    return true;
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -93,7 +117,7 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     const dlp_dataset *d = &st->dataset;
-    uint64_t writers = dlpi_fetch_as_wired(d) ? d->reader->writers(d->user) : 1;
+    uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
 }
@@ -101,7 +125,8 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
 #define DLPI_WORDS_OF_FETCH \
-    .foretold = dlpi_fetch_foretold, .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
     .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH

@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/found, system/stages/found_spread */
 #include "inputs/states.h"
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 

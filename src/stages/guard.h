@@ -1,5 +1,6 @@
 /* needs: guard */
 #pragma once
+/* tests: system/stages/guard */
 #include "api/guard.h"
 #include "fail/check.h"
 #include "work/recover.h"

@@ -1,5 +1,6 @@
 /* needs: join */
 #pragma once
+/* tests: system/stages/join, system/stages/join_random, system/stages/join_hostile */
 #include "api/join.h"
 #include "cells/fields.h"
 #include "flight/in_flight.h"

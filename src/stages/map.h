@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/topologies, system/stages/join */
 #include "fail/check.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------

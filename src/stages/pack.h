@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/pack */
 #include "inputs/pack_cut.h"
 #include "inputs/pack_fit.h"
 /* ---- the desc ---- */
@@ -203,25 +204,23 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
     dlpi_expand_item fields;
+    uint64_t *lengths = dlpi_expand_lengths_at(&k->x.in, dlpi_input_bytes(w->p, c), &fields);
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
-                      !k->x.input.writes_all_bytes);
-    rc = k->x.input.fetch(k->x.input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    rc = dlpi_expand_fetch(w, &k->x, &in, dlpi_input_bytes(w->p, c), &fields);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (in.length[f] != in.length[0])
+        if (lengths[f] != lengths[0])
             rc = dlpi_say(w, DLP_ERR_LENGTH,
                           "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
-    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
-    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+                          k->x.in.at[f].name, lengths[f], k->x.in.at[0].name, lengths[0]);
+    if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
+    if (rc == 0 && lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      in.length[0], k->d.tokens);
+                      lengths[0], k->d.tokens);
     rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
-    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
-    cell->items = in.length[0];
+    if (lengths[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) lengths[0] = 0;
+    cell->items = lengths[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;
 }

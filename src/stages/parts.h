@@ -1,5 +1,6 @@
 /* needs: parts */
 #pragma once
+/* tests: system/stages/parts, system/shm/shm_parts, model/model_parts */
 #include "api/parts.h"
 #include "order/parts.h"
 #include "inputs/cells.h"
@@ -496,6 +497,10 @@ static const dlpi_source_ops dlpi_parts_source = {
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
     .quiet = dlpi_inputs_quiet,
+    .agreed = dlpi_source_agreed,
+    .indices = dlpi_source_filled,
+    DLPI_SOURCE_BY_NUMBER,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
     .row = dlpi_part_row,

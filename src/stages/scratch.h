@@ -1,5 +1,6 @@
 /* needs: scratch */
 #pragma once
+/* tests: system/stages/scratch, system/stages/scratch_join, model/model_scratch */
 #include "api/scratch.h"
 #include "fail/check.h"
 #include "cells/fields.h"

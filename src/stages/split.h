@@ -1,5 +1,6 @@
 /* needs: split */
 #pragma once
+/* tests: system/stages/chunks, system/stages/chunk_seams, system/shm/shm_chunks */
 #include "api/chunks.h"
 #include "order/chunks.h"
 #include "queue/spsc.h"
@@ -20,6 +21,10 @@
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
 
+typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
+    uint64_t epoch, batch, position;
+} dlpi_view_end;
+
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
@@ -27,8 +32,10 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_at_fn rows_at;
     bool in_place; /* views are of what rows_at says */
     void *user;
-    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
+    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
     uint32_t view_rows; /* rows of this rank's full batch */
@@ -47,7 +54,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
     uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    uint64_t *after;             /* [n_out] global position where the view ends */
+    dlpi_view_end *after;        /* [n_out] */
     uint64_t *index;             /* [n_out][view_rows] */
     uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
                                     [n_out][view_rows] of those in seam buffers */
@@ -250,7 +257,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        if (p->sink)
+        if (p->sink_stage)
             p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
@@ -284,12 +291,12 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        if (p->sink == NULL)
+        if (p->sink_stage == NULL)
             memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
                    (size_t)(count * unit));
         dlpi_bump(&r->seam_bytes, count * unit);
     }
-    if (p->sink == NULL) return DLP_OK;
+    if (p->sink_stage == NULL) return DLP_OK;
     c->seam.waits = true;
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
@@ -342,7 +349,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink_stage ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -382,8 +389,10 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
+    end = base + (end < c->at.axis ? end : c->at.axis);
+    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
+    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -448,11 +457,10 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlp_batch *b = &p->out[v];
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    to->epoch = last ? b->epoch + 1 : b->epoch;
-    to->batch = last ? 0 : b->in_epoch + 1;
-    to->position = last ? 0 : dlpi_split_of(p)->after[v];
+    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
+    to->epoch = after->epoch;
+    to->batch = after->batch;
+    to->position = after->position;
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
@@ -534,9 +542,9 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool counted = dlpi_order_of(order->order)->once;
     bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
-    if (p->keeper != NULL)
+    if (p->keeper_stage != NULL)
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
@@ -610,12 +618,51 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
+/* ---- loaders, where more chunks are under way than there are CPU buffers ----
+   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
+   still. The transfer stage wakes a loader when a batch is on the device. */
+
+/* Set up to where worker w may claim: batches from claim_end on have no cell yet. */
+static void dlpi_loads_bound(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);             /* T1 <- T1 */
+    uint64_t end = dlpi_credit_seen(&p->ctl->base) + p->n_cells; /* V1 <- V1 */
+    if (end < w->claim_end) end = w->claim_end;
+    for (; end < tail; end++) {
+        uint64_t b = end - p->n_cells;
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, b), p->cell_end);
+        if (!dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) break; /* Y1 <- Y1 */
+    }
+    w->claim_end = end;
+}
+
+static bool dlpi_loads_find(dlpi_worker *w, dlpi_unit *t) {
+    dlpi_loads_bound(w);
+    return dlpi_rows_find(w, t);
+}
+
+static bool dlpi_loads_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_loads_find(w, &t)) return moved;
+    dlpi_rows_run(w, &t);
+    return true;
+}
+
+static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
+    if (p->fetch->ops == &c->loads) return;
+    c->loads = *p->fetch->ops;
+    c->loads.find = dlpi_loads_find;
+    c->loads.step = dlpi_loads_step;
+    p->fetch->ops = &c->loads;
+}
+
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
@@ -623,13 +670,14 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->sink) { /* what the sink has leaves its cell */
+    } else if (p->sink_stage) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
-        p->n_cells = p->prefetch;
+        p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
+        if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -639,7 +687,7 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
+                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -699,10 +747,17 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
 }
 
+static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
+
+static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers", "device seam buffers"},
     .params = "params (rows, shuffle_rows, within_chunks)",
+    .in_cells = true,
+    .outs = dlpi_split_outs,
+    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
@@ -765,6 +820,15 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
+/* Chunks that are scheduled and wait for a CPU buffer are loadable still. */
+static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
+    uint64_t room = x->r.cpu_buffers > c->cpu_filled ? x->r.cpu_buffers - c->cpu_filled : 0;
+    if (x->r.preload != DLP_PRELOAD_NONE || c->cpu_loading <= room) return;
+    c->loadable += c->cpu_loading - room;
+    if (c->loadable > c->per_epoch) c->loadable = c->per_epoch;
+    c->cpu_loading = room;
+}
+
 /* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
@@ -788,6 +852,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
+    dlpi_chunks_wait(&x, c);
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;

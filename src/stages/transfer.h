@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/device/device_cuda, system/device/device_opencl */
 #include "fail/check.h"
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
@@ -55,6 +56,8 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    /* loaders wait for its cell */
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -204,7 +207,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* ---- the consumer's side ---- */
 
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
-    return p->sink ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
+    return p->sink_stage ? &dlpi_transfer_of(p->sink_stage)->device : NULL;
 }
 
 /* The number of the events of what slot s has. */

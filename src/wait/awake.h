@@ -1,4 +1,5 @@
 #pragma once
+/* tests: unit/core/awake, system/core/pipe_awake */
 #include "wait/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_wake, system/core/pipe_awake, system/core/fetchers */
 #include "wait/awake.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dispatch   WHO WAKES WHOM

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_wake, system/core/tuning */
 #include "base/sleepers.h"
 #include "pipe/pipe.h"
 /* ---------------------------------------------------------------------------------------------

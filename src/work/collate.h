@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_ragged, system/core/pipe_errors */
 #include "row/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */

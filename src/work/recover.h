@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/shm/shm_steps, system/shm/shm_chaos, model/crash_steps */
 #include "work/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD: KILLED BETWEEN CLAIM AND COMPLETION
@@ -225,8 +226,8 @@ static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
-    if (p->keeper != NULL) p->keeper->recover(w);
-    if (p->holder != NULL) p->holder->recover(w);
+    p->keeper->recover(w);
+    p->holder->recover(w);
     if (w->st->ops->recover != NULL)
         w->st->ops->recover(w, why);
     else

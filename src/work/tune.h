@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/tuning, system/shm/shm_cache */
 #include "fail/check.h"
 #include "row/timing.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+/* tests: system/core/pipe_deadline, system/core/pipe_idle, model/crash_steps */
 #include "work/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
@@ -106,8 +107,8 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t delivered = DLPI_LOAD_RLX(&p->ctl->delivered); /* statistics, as the tail */
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
-    if (tail - delivered < p->prefetch) return false;
-    return w->low == tail;
+    bool cells = w->claim_end != 0 && w->low == w->claim_end; /* they are all taken */
+    return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
 /* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those

@@ -5,15 +5,19 @@
    and expanders make the consumer copies). A filter's ns are those of an input, an expander's those
    of an item; push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
 
+   The clock starts when a pipe has delivered WARM batches: no start of a thread is in a sample.
+   A sample is of as many items as take 0.3 s, by the sample before, and takes 0.2 s at least.
+
      bench_compose [rounds [most workers]] */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 
 #include "bench_rig.h"
 
-enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4 };
+enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4, WARM = 4 * PREFETCH };
 
-static uint64_t items = 400000, checksum;
+static uint64_t items, checksum;
+static double sample_s = 0.3;
 static const dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0};
 
 static int fetch(void *user, dlp_item *it) {
@@ -35,9 +39,9 @@ static int expand(void *user, dlp_expand *x) {
     return 0;
 }
 
-/* Take all batches; ns until then of each of n. */
+/* Take all batches. Returns the ns of each of n, which all rows together stand for. */
 static double take_all(dlp_pipe *p, uint64_t n) {
-    uint64_t begin = dlpi_now_ns(), rows = 0;
+    uint64_t begin = 0, batches = 0, rows = 0, warm = 0;
     dlp_batch *b;
     int rc;
     while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
@@ -45,9 +49,13 @@ static double take_all(dlp_pipe *p, uint64_t n) {
         for (uint32_t i = 0; i < b->count; i++) checksum += words[i];
         rows += b->count;
         dlp_pipe_release(p, b);
+        if (++batches == WARM) {
+            begin = dlpi_now_ns();
+            warm = rows;
+        }
     }
-    if (rc != DLP_END || rows == 0) failures++;
-    return (double)(dlpi_now_ns() - begin) / (double)n;
+    if (rc != DLP_END || rows <= warm || begin == 0) failures++;
+    return (double)(dlpi_now_ns() - begin) * (double)rows / (double)(rows - warm) / (double)n;
 }
 
 static double closed(dlp_pipe *p, double ns) {
@@ -221,7 +229,7 @@ static double pushed(int producers) {
 }
 
 static double bare(int producers) {
-    uint64_t bytes = dlp_mpsc_bytes(8, LANE, (uint32_t)producers), begin, value, left;
+    uint64_t bytes = dlp_mpsc_bytes(8, LANE, (uint32_t)producers), begin, value, left, all;
     void *bundle = aligned_alloc(DLP_QUEUE_ALIGN, bytes);
     producer from[PRODUCERS];
     pthread_t thread[PRODUCERS];
@@ -230,30 +238,47 @@ static double bare(int producers) {
     dlp_mpsc_init(bundle, bytes, 8, LANE, (uint32_t)producers, 0);
     if (dlp_mpsc_attach_rx(&rx, lanes, (uint32_t)producers, bundle, bytes) != DLP_OK) return NAN;
     left = items / (uint64_t)producers * (uint64_t)producers;
-    begin = dlpi_now_ns();
+    begin = 0;
     for (int i = 0; i < producers; i++) {
         from[i] = (producer){
             .bundle = bundle, .bytes = bytes, .n = items / (uint64_t)producers, .number = i};
         pthread_create(&thread[i], NULL, produce_bare, &from[i]);
     }
-    for (; left > 0 && dlp_mpsc_pop(&rx, &value, NULL, DLP_FOREVER) == DLP_OK; left--)
+    for (all = left; left > 0 && dlp_mpsc_pop(&rx, &value, NULL, DLP_FOREVER) == DLP_OK; left--) {
         checksum += value;
+        if (all - left == WARM * BATCH) begin = dlpi_now_ns();
+    }
     begin = dlpi_now_ns() - begin;
     for (int i = 0; i < producers; i++) pthread_join(thread[i], NULL);
     free(bundle);
-    return (double)begin / (double)items;
+    return (double)begin / (double)(all - WARM * BATCH - 1);
 }
 
 /* ---- rounds ---- */
 
-static double sample_plain(void *n) { return plain(*(int *)n); }
-static double sample_filter(void *n) { return filter(*(int *)n); }
-static double sample_expand(void *n) { return expander(*(int *)n); }
-static double sample_zip(void *n) { return joined(*(int *)n, DLP_JOIN_ZIP); }
-static double sample_mix(void *n) { return joined(*(int *)n, DLP_JOIN_MIX); }
-static double sample_scratch(void *n) { return in_a_row(*(int *)n); }
-static double sample_bare(void *n) { return bare(*(int *)n); }
-static double sample_push(void *n) { return pushed(*(int *)n); }
+static double zipped(int workers) { return joined(workers, DLP_JOIN_ZIP); }
+static double mixed(int workers) { return joined(workers, DLP_JOIN_MIX); }
+
+struct chain {
+    const char *name;
+    double (*ns)(int n); /* of an item, with n workers or producers */
+    int n;
+    uint64_t items; /* of the next sample, which is to take sample_s */
+};
+
+/* A sample that was too short is taken again with more items. */
+static double sample_chain(void *user) {
+    struct chain *c = user;
+    double ns, took, most;
+    do {
+        items = c->items;
+        ns = c->ns(c->n);
+        took = ns * (double)items * 1e-9;
+        most = sample_s * 1e9 / ns;
+        if (ns > 0) c->items = most > 2e5 ? (uint64_t)most / 1024 * 1024 : 200000;
+    } while (took < 0.2 && c->items > items);
+    return ns;
+}
 
 static void put_beside(const struct series *s, const char *bench, const char *key, int n, int a,
                        int b) {
@@ -263,28 +288,26 @@ static void put_beside(const struct series *s, const char *bench, const char *ke
 }
 
 static void by_workers(int workers, int rounds) {
+    struct chain chains[] = {
+        {"plain", plain, workers, 200000},     {"filter", filter, workers, 200000},
+        {"expand", expander, workers, 200000}, {"zip", zipped, workers, 200000},
+        {"mix", mixed, workers, 200000},       {"scratch", in_a_row, workers, 200000}};
     struct series s = {0};
-    compete(&s, "plain", "", sample_plain, &workers);
-    compete(&s, "filter", "", sample_filter, &workers);
-    compete(&s, "expand", "", sample_expand, &workers);
-    compete(&s, "zip", "", sample_zip, &workers);
-    compete(&s, "mix", "", sample_mix, &workers);
-    compete(&s, "scratch", "", sample_scratch, &workers);
+    for (int i = 0; i < 6; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
     run_rounds(&s, "compose", rounds);
-    put_beside(&s, "compose_plain", "workers", workers, 0, -1);
-    put_beside(&s, "compose_filter", "workers", workers, 1, 0);
-    put_beside(&s, "compose_expand", "workers", workers, 2, 0);
-    put_beside(&s, "compose_zip", "workers", workers, 3, 0);
-    put_beside(&s, "compose_mix", "workers", workers, 4, 0);
-    put_beside(&s, "compose_scratch", "workers", workers, 5, 0);
+    for (int i = 0; i < 6; i++) {
+        char bench[32];
+        snprintf(bench, sizeof bench, "compose_%s", chains[i].name);
+        put_beside(&s, bench, "workers", workers, i, i == 0 ? -1 : 0);
+    }
 }
 
 static void by_producers(int producers, int rounds) {
+    struct chain chains[] = {{"plain", plain, 1, 200000},
+                             {"mpsc", bare, producers, 200000},
+                             {"push", pushed, producers, 200000}};
     struct series s = {0};
-    int workers = 1;
-    compete(&s, "plain", "", sample_plain, &workers);
-    compete(&s, "mpsc", "", sample_bare, &producers);
-    compete(&s, "push", "", sample_push, &producers);
+    for (int i = 0; i < 3; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
     run_rounds(&s, "compose_push", rounds);
     put_beside(&s, "compose_push", "producers", producers, 2, 0);
     put_beside(&s, "compose_push", "producers", producers, 2, 1);
@@ -294,7 +317,7 @@ int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 7, most = argc > 2 ? atoi(argv[2]) : 16;
     if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 7;
     quick = asked_for("QUICK");
-    if (quick) items = 100000;
+    if (quick) sample_s = 0.22;
     mkdir("build", 0777);
     mkdir("build/bench", 0777);
     if (!lines_to("build/bench/compose.jsonl", "w")) return 1;

@@ -662,21 +662,10 @@ static void bench_first(void) {
 
 /* ---- payloads -------------------------------------------------------------------------------- */
 
-/* Processor time of a process and all that live below it, but for torch's. idle: and but for the
+/* Processor time of this process and of all below it, but for torch's. idle: and but for the
    calling thread's, which only sleeps, and looks at all this. */
-static double tree_cpu_seconds(pid_t pid, bool idle) {
-    enum { MAX_CHILDREN = 128 };
-    pid_t child[MAX_CHILDREN];
-    int n = children_of(pid, child, MAX_CHILDREN);
-    struct timespec t = {0, 0};
-    clockid_t clock;
-    if (clock_getcpuclockid(pid, &clock) == 0) { clock_gettime(clock, &t); }
-    double sum = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-    if (idle) { sum -= (double)thread_cpu_ns() * 1e-9; }
-    for (int i = 0; i < n; i++) {
-        sum += child[i] == torch.pid ? 0 : tree_cpu_seconds(child[i], false);
-    }
-    return sum;
+static double own_tree_seconds(bool idle) {
+    return bench_tree_seconds(getpid(), torch.pid) - (idle ? (double)thread_cpu_ns() * 1e-9 : 0);
 }
 
 /* One size of item, the settings that all contenders share, and who of them a sample is for. */
@@ -700,9 +689,9 @@ static double sample_cpu(void *arg) {
     dlp_pipe *p = loader_open(&l);
     if (p == NULL) { return NAN; }
     loader_take(p, 2 * ((uint64_t)l.prefetch + 1) + 64 / l.batch);
-    double cpu = tree_cpu_seconds(getpid(), false), begin = seconds_now();
+    double cpu = own_tree_seconds(false), begin = seconds_now();
     double rate = loader_rate_of(p, &l), took = seconds_now() - begin;
-    cpu = tree_cpu_seconds(getpid(), false) - cpu;
+    cpu = own_tree_seconds(false) - cpu;
     loader_close(p);
     return cpu / (rate * took * (double)l.row_bytes / (1024.0 * (double)MIB));
 }
@@ -864,9 +853,13 @@ enum { BORDERS = 20 };
 struct gap {
     const struct load *load;
     int persistent;            /* torch: workers outlive the epoch */
-    double inside[MAX_ROUNDS]; /* microseconds, 95th percentile */
+    double inside[MAX_ROUNDS]; /* the last samples' 95th percentiles, microseconds */
     int n;
 };
+
+static size_t gap_samples(const struct gap *g) {
+    return g->n < MAX_ROUNDS ? (size_t)g->n : MAX_ROUNDS;
+}
 
 /* Median gap between the last batch of an epoch and the first of the next, microseconds. */
 static double sample_gap(void *arg) {
@@ -893,7 +886,7 @@ static double sample_gap(void *arg) {
     if (p != NULL) { loader_close(p); }
     if (n_border == BORDERS) {
         took = quantile(at_border, n_border, 0.5);
-        g->inside[g->n++] = quantile(inside, n_inside, 0.95);
+        g->inside[g->n++ % MAX_ROUNDS] = quantile(inside, n_inside, 0.95);
     }
     free(inside);
     return took;
@@ -907,7 +900,7 @@ static double sample_torch_gap(void *arg) {
                    l->row_bytes, l->batch, l->workers, l->prefetch, g->persistent, BORDERS)) {
         return NAN;
     }
-    g->inside[g->n++] = answer[1];
+    g->inside[g->n++ % MAX_ROUNDS] = answer[1];
     return answer[0];
 }
 
@@ -915,14 +908,14 @@ static double sample_torch_gap(void *arg) {
 static void gap_lines(const char *name, const struct series *s, int who, struct gap *ours,
                       struct gap *theirs) {
     struct measure m = {.bench = name, .unit = "us", .lower_is_better = true};
-    double inside = quantile(ours->inside, (size_t)ours->n, 0.5);
+    double inside = quantile(ours->inside, gap_samples(ours), 0.5);
     for (int i = 0; i < 2; i++) {
         int keys = snprintf(m.extra, sizeof m.extra,
                             ",\"persistent\":%d,\"borders\":%d,\"ours_inside_p95\":%.4g", i,
                             BORDERS, inside);
         if (theirs != NULL) {
             snprintf(m.extra + keys, sizeof m.extra - (size_t)keys, ",\"theirs_inside_p95\":%.4g",
-                     quantile(theirs[i].inside, (size_t)theirs[i].n, 0.5));
+                     quantile(theirs[i].inside, gap_samples(&theirs[i]), 0.5));
             put(&m, s, who, i + 2);
         } else {
             put_skipped(m.bench, "torch", torch_reason(), m.extra);
@@ -1022,9 +1015,9 @@ static double sample_idle(void *arg) {
     dlp_pipe *p = loader_open(l);
     if (p == NULL || loader_take(p, 100) == 0) { return NAN; }
     sleep_us(200000);
-    double cpu = tree_cpu_seconds(getpid(), true), begin = seconds_now();
+    double cpu = own_tree_seconds(true), begin = seconds_now();
     sleep_us((uint64_t)(l->seconds * 1e6));
-    double percent = 100 * (tree_cpu_seconds(getpid(), true) - cpu) / (seconds_now() - begin);
+    double percent = 100 * (own_tree_seconds(true) - cpu) / (seconds_now() - begin);
     loader_close(p);
     return percent;
 }
@@ -1040,11 +1033,11 @@ static void *sleep_on(void *until) {
 static double sample_sleeper(void *arg) {
     const struct load *l = arg;
     uint64_t begin = dlpi_now_ns(), until = begin + (uint64_t)(l->seconds * 1e9);
-    double cpu = tree_cpu_seconds(getpid(), true);
+    double cpu = own_tree_seconds(true);
     pthread_t thread;
     if (pthread_create(&thread, NULL, sleep_on, &until) != 0) { return NAN; }
     pthread_join(thread, NULL);
-    return 1e11 * (tree_cpu_seconds(getpid(), true) - cpu) / (double)(dlpi_now_ns() - begin);
+    return 1e11 * (own_tree_seconds(true) - cpu) / (double)(dlpi_now_ns() - begin);
 }
 
 static void bench_idle(void) {

@@ -1,5 +1,10 @@
 /* libtorch's DataLoader in C++, as a peer of bench_peers: a dataset whose get_batch gives a whole
-   batch out of memory, RandomSampler, threads. Answers the commands that bench_peers.py tells. */
+   batch out of memory, RandomSampler, threads. Answers the commands that bench_peers.py tells.
+
+   bench_peer_libtorch prefetch | product
+   What max_jobs is, the number of batches that are asked for at once: prefetch, as many as the
+   other loaders have ahead in all; or the product of prefetch and workers, as many as a loader that
+   has prefetch batches for each worker. */
 #include <torch/data.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -50,6 +55,7 @@ struct Peer {
     using Loader = torch::data::StatelessDataLoader<Rows, Sampler>;
     torch::Tensor rows;
     size_t n = 0, row_bytes = 0;
+    bool product = false;
     std::unique_ptr<Loader> loader;
 
     void open(size_t items, size_t bytes, size_t batch, size_t workers, size_t prefetch) {
@@ -61,7 +67,8 @@ struct Peer {
             std::memcpy(to + 8 * i, &w, 8);
         }
         auto how = torch::data::DataLoaderOptions(batch).workers(workers);
-        how.max_jobs(std::max(prefetch, workers)).enforce_ordering(true);
+        how.max_jobs(product ? prefetch * workers : std::max(prefetch, workers));
+        how.enforce_ordering(true);
         loader = torch::data::make_data_loader(Rows(rows), Sampler(n), how);
         rate(100);
     }
@@ -114,9 +121,10 @@ struct Peer {
 
 } // namespace
 
-int main() {
+int main(int argc, char **argv) {
     torch::set_num_threads(1);
     Peer peer;
+    peer.product = argc > 1 && strcmp(argv[1], "product") == 0;
     char line[256];
     printf("ready %s\n", TORCH_VERSION);
     fflush(stdout);

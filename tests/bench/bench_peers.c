@@ -16,18 +16,20 @@
 
 enum { WORKERS = 2, BORDERS = 9 };
 
+/* A peer is asked for by the first word of its name. libtorch: what max_jobs is. */
 static const struct {
-    const char *name, *form;
-} known[] = {{"libtorch", "C++, get_batch"},
-             {"tfdata", "tf.gather of a batch of indices"},
-             {"spdl", "a batch of indices"},
-             {"grain", "items"},
-             {"nodes", "torchdata.nodes, a batch of indices"},
-             {"stateful", "StatefulDataLoader, __getitems__"},
-             {"torch_bulk", "__getitems__"},
-             {"torch", "__getitem__"},
-             {"webdataset", "tar shards in memory"},
-             {"numpy", "indexing, no loader"}};
+    const char *name, *form, *libtorch;
+} known[] = {{"libtorch, max_jobs = prefetch", "C++, get_batch", "prefetch"},
+             {"libtorch, max_jobs = prefetch x workers", "C++, get_batch", "product"},
+             {"tfdata", "tf.gather of a batch of indices", NULL},
+             {"spdl", "a batch of indices", NULL},
+             {"grain", "items", NULL},
+             {"nodes", "torchdata.nodes, a batch of indices", NULL},
+             {"stateful", "StatefulDataLoader, __getitems__", NULL},
+             {"torch_bulk", "__getitems__", NULL},
+             {"torch", "__getitem__", NULL},
+             {"webdataset", "tar shards in memory", NULL},
+             {"numpy", "indexing, no loader", NULL}};
 enum { PEERS = sizeof known / sizeof *known };
 
 /* The work, and what it adds up to. */
@@ -38,6 +40,8 @@ struct work {
     const uint8_t *source;
     uint64_t sum;
 };
+
+static uint64_t slots_of(const struct work *w) { return (uint64_t)w->prefetch + 1; }
 
 struct peer {
     struct torch child;
@@ -57,15 +61,20 @@ static bool peer_ask(struct peer *p, double *answer, int n, const char *command)
     return good;
 }
 
+static bool is_named(int peer, const char *word) {
+    size_t n = strlen(word);
+    return strcspn(known[peer].name, ",") == n && memcmp(known[peer].name, word, n) == 0;
+}
+
 static void peers_begin(const char *libtorch, char **wanted, int n_wanted) {
     for (int i = 0; i < PEERS; i++) {
         bool asked = n_wanted == 0;
-        for (int k = 0; k < n_wanted; k++) { asked |= strcmp(wanted[k], known[i].name) == 0; }
+        for (int k = 0; k < n_wanted; k++) { asked |= is_named(i, wanted[k]); }
         torch = (struct torch){.in = -1, .out = -1};
         if (!asked) {
             snprintf(torch.missing, sizeof torch.missing, "it was not asked for");
-        } else if (strcmp(known[i].name, "libtorch") == 0) {
-            torch_begin_as((const char *const[]){libtorch, NULL});
+        } else if (known[i].libtorch != NULL) {
+            torch_begin_as((const char *const[]){libtorch, known[i].libtorch, NULL});
         } else {
             torch_begin_as(
                 (const char *const[]){python_path(), "-uB", torch_script, known[i].name, NULL});
@@ -181,7 +190,7 @@ static double sample_ours(void *arg) {
     const struct work *w = arg;
     dlp_pipe *p = ours_open(w, DLP_FOREVER, NULL);
     uint64_t items = 0, stride = w->row_bytes < 4096 ? 32 : 2;
-    ours_take(p, 2 * ((uint64_t)w->prefetch + 1));
+    ours_take(p, 2 * slots_of(w));
     double begin = seconds_now(), now = begin;
     for (; now - begin < sample_s; now = seconds_now()) { items += ours_take(p, stride); }
     dlp_pipe_close(p);
@@ -259,45 +268,59 @@ static double sample_ours_state(void *arg) {
 
 struct copier {
     const struct work *w;
-    uint64_t seed, items;
+    uint64_t seed, at, batches;
+    uint8_t *slots;
+    dlp_permutation order;
+    pthread_barrier_t *begin;
+    double rate;
 };
 
+/* Copy rows into the next slots, a number of batches. */
+static void copy_batches(struct copier *c, uint64_t n) {
+    const struct work *w = c->w;
+    for (uint64_t end = c->batches + n; c->batches < end; c->batches++) {
+        uint8_t *to = c->slots + c->batches % slots_of(w) * w->batch * w->row_bytes;
+        for (uint32_t row = 0; row < w->batch; row++, c->at = (c->at + 1) % w->n_items) {
+            memcpy(to + row * w->row_bytes,
+                   w->source + dlp_permutation_at(&c->order, c->at) * w->row_bytes, w->row_bytes);
+        }
+    }
+}
+
+/* Each slot is written twice before the clock starts, so that no page is met first in the sample.
+   All threads start together. */
 static void *copy_rows(void *arg) {
     struct copier *c = arg;
     const struct work *w = c->w;
-    uint64_t slots = (uint64_t)w->prefetch + 1;
-    uint8_t *slot = malloc(slots * w->batch * w->row_bytes);
-    dlp_permutation order;
-    if (slot == NULL) { die("memory", NULL); }
-    memset(slot, 0, slots * w->batch * w->row_bytes);
-    dlp_permutation_init(&order, w->n_items, c->seed, 0);
-    double until = seconds_now() + sample_s;
-    for (uint64_t at = 0, k = 0; seconds_now() < until; k++) {
-        uint8_t *to = slot + k % slots * w->batch * w->row_bytes;
-        for (uint32_t row = 0; row < w->batch; row++, at = at + 1 < w->n_items ? at + 1 : 0) {
-            memcpy(to + row * w->row_bytes,
-                   w->source + dlp_permutation_at(&order, at) * w->row_bytes, w->row_bytes);
-        }
-        c->items += w->batch;
-    }
-    free(slot);
+    c->slots = malloc(slots_of(w) * w->batch * w->row_bytes);
+    if (c->slots == NULL) { die("memory", NULL); }
+    dlp_permutation_init(&c->order, w->n_items, c->seed, 0);
+    copy_batches(c, 2 * slots_of(w));
+    pthread_barrier_wait(c->begin);
+    double begin = seconds_now(), now = begin;
+    uint64_t first = c->batches;
+    for (; now - begin < sample_s; now = seconds_now()) { copy_batches(c, 1); }
+    c->rate = (double)((c->batches - first) * w->batch) / (now - begin);
+    free(c->slots);
     return NULL;
 }
 
 static double sample_copy(void *arg) {
     struct copier c[WORKERS];
     pthread_t thread[WORKERS];
-    double begin = seconds_now();
-    uint64_t items = 0;
+    pthread_barrier_t begin;
+    double rate = 0;
+    pthread_barrier_init(&begin, NULL, WORKERS);
     for (int i = 0; i < WORKERS; i++) {
-        c[i] = (struct copier){arg, (uint64_t)i, 0};
+        c[i] = (struct copier){.w = arg, .seed = (uint64_t)i, .begin = &begin};
         if (pthread_create(&thread[i], NULL, copy_rows, &c[i]) != 0) { die("thread", NULL); }
     }
     for (int i = 0; i < WORKERS; i++) {
         pthread_join(thread[i], NULL);
-        items += c[i].items;
+        rate += c[i].rate;
     }
-    return (double)items / (seconds_now() - begin);
+    pthread_barrier_destroy(&begin);
+    return rate;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

@@ -12,7 +12,7 @@ $(B)/bench/bench_peer_libtorch: tests/bench/bench_peer_libtorch.cc
 	@mkdir -p $(@D)
 	@[ -z "$(TORCH_AT)" ] || { set -x; $(CXX) -std=c++20 -O2 -DNDEBUG -o $@ $< \
 	    -isystem $(TORCH_AT)/include -isystem $(TORCH_AT)/include/torch/csrc/api/include \
-	    -L$(TORCH_AT)/lib -ltorch -ltorch_cpu -lc10 -Wl,-rpath,$(abspath $(TORCH_AT))/lib; }
+	    -L$(TORCH_AT)/lib -ltorch_cpu -lc10 -Wl,-rpath,$(abspath $(TORCH_AT))/lib; }
 
 .PHONY: bench-peers
 bench-peers: $(B)/bench/bench_peers $(B)/bench/bench_peer_libtorch

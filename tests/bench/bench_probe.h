@@ -1,5 +1,6 @@
 /* What near and far are, and which machine a figure is of: for all benchmarks, in C and in C++.
-   After dlpipe.h, with pthread.h, sched.h, stdio.h, stdlib.h, string.h, time.h and unistd.h.
+   After dlpipe.h, with dirent.h, pthread.h, sched.h, stdio.h, stdlib.h, string.h, sys/resource.h,
+   time.h and unistd.h.
 
    The probe: one line goes from the first core that this process may use to the second and back,
    8 times 2,000 round trips after 500 that are not counted; the lower quartile of the 8 means, in
@@ -99,6 +100,90 @@ static inline double bench_round_trip_ns(void) {
     qsort(p.mean_ns, BENCH_PROBE_STRETCHES, sizeof *p.mean_ns, bench_by_value);
     return p.mean_ns[BENCH_PROBE_STRETCHES / 4];
 }
+
+/* ---- who else uses the machine --------------------------------------------------------------- */
+
+/* Children of all threads of a process. Returns how many were stored. */
+static inline int bench_children_of(pid_t pid, pid_t *out, int max) {
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+        char file[384];
+        int child;
+        if (e->d_name[0] == '.') { continue; }
+        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
+        FILE *f = fopen(file, "r");
+        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) { out[n++] = child; }
+        if (f != NULL) { fclose(f); }
+    }
+    if (dir != NULL) { closedir(dir); }
+    return n;
+}
+
+static inline double bench_cpu_seconds(const struct rusage *u) {
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+}
+
+/* Processor seconds of the reaped children of a process. Those of another process than this one
+   are told in clock ticks. */
+static inline double bench_reaped_seconds(pid_t pid) {
+    char path[64], text[512];
+    long long user = 0, kernel = 0;
+    struct rusage u;
+    if (pid == getpid()) { return getrusage(RUSAGE_CHILDREN, &u) == 0 ? bench_cpu_seconds(&u) : 0; }
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fgets(text, sizeof text, f) != NULL && strrchr(text, ')') != NULL) {
+        sscanf(strrchr(text, ')'),
+               ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %lld %lld", &user, &kernel);
+    }
+    if (f != NULL) { fclose(f); }
+    return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Processor seconds of a process, of its reaped children, and of all processes that live below it,
+   but for one child (0: none) and what is below that one. */
+static inline double bench_tree_seconds(pid_t pid, pid_t but_for) {
+    enum { MAX_CHILDREN = 128 };
+    pid_t child[MAX_CHILDREN];
+    int n = bench_children_of(pid, child, MAX_CHILDREN);
+    struct timespec t = {0, 0};
+    clockid_t clock;
+    if (clock_getcpuclockid(pid, &clock) == 0) { clock_gettime(clock, &t); }
+    double sum = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + bench_reaped_seconds(pid);
+    for (int i = 0; i < n; i++) {
+        sum += child[i] == but_for ? 0 : bench_tree_seconds(child[i], but_for);
+    }
+    return sum;
+}
+
+/* Seconds that all cores have been idle, in clock ticks. The kernel adds up idle time by its clock,
+   and rounds it down here; busy time it may only sample, once a tick. */
+static inline double bench_idle_seconds(void) {
+    unsigned long long idle = 0, io_wait = 0;
+    FILE *f = fopen("/proc/stat", "r");
+    if (f == NULL) { return 0; }
+    int n = fscanf(f, "cpu %*u %*u %*u %llu %llu", &idle, &io_wait);
+    fclose(f);
+    return n == 2 ? (double)(idle + io_wait) / (double)sysconf(_SC_CLK_TCK) : 0;
+}
+
+/* Core seconds, from some moment on, that were not idle and that neither this process nor its
+   children used. The difference of two readings is wrong by 20 ms at most: idle time is two numbers
+   of ticks. BENCH_ROOT: the process instead, if servers run beside this one. */
+static inline double bench_others_seconds(void) {
+    const char *root = getenv("BENCH_ROOT");
+    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return cores * bench_now_ns() * 1e-9 - bench_idle_seconds() -
+           bench_tree_seconds(root != NULL ? (pid_t)atoi(root) : getpid(), 0);
+}
+
+/* A round lasts this long at least. Then what others used of it is wrong by 0.04 cores at most. */
+#define BENCH_ROUND_S 0.5
+#define BENCH_OTHERS_MOST 0.1 /* cores; if others used more, the round was loaded */
 
 /* ANY: a round of minutes, in which the distance changes and weighs nothing. MIXED: the distance
    changed during the round. LOADED: others used the machine during it. */

@@ -8,6 +8,7 @@
    Ratios are those of the columns' medians, with the range of the pairs' own. */
 #include "../../dlpipe.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -856,6 +858,63 @@ struct Scenario {
     std::vector<std::pair<std::string, std::string>> missing; /* peer, why */
 };
 
+/* A pair of samples, ours and a peer's, and what the probe said of it. */
+struct Pair {
+    size_t peer;
+    double ours, theirs, before, after;
+};
+
+/* The pairs of one round: ours and each peer in turn. */
+std::vector<Pair> take_pairs(Scenario &s, std::vector<Contender> &peers) {
+    std::vector<Pair> pairs;
+    double before = bench_round_trip_ns();
+    for (size_t i = 0; i < peers.size(); i++) {
+        if (peers[i].dead) continue;
+        double o = sample(s.ours, s.shape), t = sample(peers[i], s.shape);
+        double after = bench_round_trip_ns();
+        trips[bench_regime(after)].push_back(after);
+        pairs.push_back({i, o, t, before, after});
+        before = after;
+    }
+    return pairs;
+}
+
+/* Figures by regime: near, far, and those of loaded rounds, which count if there are no others. */
+struct Figures {
+    std::vector<Series> by[3];
+    Series best[3];
+    explicit Figures(size_t peers) {
+        for (auto &b : by) b.resize(peers);
+    }
+
+    static size_t slot(double before, double after, bool loaded) {
+        regime what = bench_regime_between(before, after);
+        return loaded ? 2 : what <= FAR ? size_t(what) : 3;
+    }
+    void add(const std::vector<Pair> &pairs, bool loaded) {
+        std::vector<double> ours, theirs;
+        for (auto &p : pairs) {
+            size_t at = slot(p.before, p.after, loaded);
+            if (p.theirs > 0 && p.ours > 0 && at < 3)
+                by[at][p.peer].add(p.ours, p.theirs, p.before, p.after);
+            ours.push_back(p.ours);
+            theirs.push_back(p.theirs);
+        }
+        if (pairs.empty()) return;
+        size_t at = slot(pairs.front().before, pairs.back().after, loaded);
+        if (at < 3)
+            best[at].add(median(ours), *std::max_element(theirs.begin(), theirs.end()),
+                         pairs.front().before, pairs.back().after);
+    }
+    static void emit(const std::string &name, const Contender &peer, const Series *const s[3]) {
+        for (size_t r = 0; r < 2; r++)
+            if (!s[r]->ratio.empty()) emit_series(name, peer, regime_name[r], *s[r]);
+        if (s[0]->ratio.empty() && s[1]->ratio.empty() && !s[2]->ratio.empty())
+            emit_series(name, peer, regime_name[LOADED], *s[2]);
+    }
+};
+
+/* A round in which others used the machine is taken again; as many as there are rounds, at most. */
 void run_scenario(Scenario &s) {
     for (auto &m : s.missing) emit_skipped(s.name, m.first, m.second.c_str());
     std::vector<Contender> peers;
@@ -865,40 +924,29 @@ void run_scenario(Scenario &s) {
         else
             peers.push_back(p);
     }
-    std::vector<std::vector<Series>> by(2, std::vector<Series>(peers.size()));
-    std::vector<Series> best(2);
+    Figures figures(peers.size());
     sample(s.ours, s.shape);
     for (auto &p : peers) sample(p, s.shape);
-    for (int round = 0; round < rounds; round++) {
-        std::vector<double> ours, theirs;
-        double first = bench_round_trip_ns(), before = first;
-        for (size_t i = 0; i < peers.size(); i++) {
-            if (peers[i].dead) continue;
-            double o = sample(s.ours, s.shape), t = sample(peers[i], s.shape);
-            double after = bench_round_trip_ns();
-            regime what = bench_regime_between(before, after);
-            trips[bench_regime(after)].push_back(after);
-            if (t > 0 && o > 0 && what <= FAR) by[what][i].add(o, t, before, after);
-            before = after;
-            ours.push_back(o);
-            theirs.push_back(t);
-        }
-        regime what = bench_regime_between(first, before);
-        if (what <= FAR && !theirs.empty())
-            best[what].add(median(ours), *std::max_element(theirs.begin(), theirs.end()), first,
-                           before);
+    for (int round = 0, good = 0; good < rounds && round < 2 * rounds; round++) {
+        double others = bench_others_seconds(), begin = now_s();
+        std::vector<std::vector<Pair>> turns;
+        do turns.push_back(take_pairs(s, peers));
+        while (now_s() - begin < BENCH_ROUND_S && !turns.back().empty());
+        others = (bench_others_seconds() - others) / (now_s() - begin);
+        for (auto &pairs : turns) figures.add(pairs, others > BENCH_OTHERS_MOST);
+        good += others <= BENCH_OTHERS_MOST;
     }
     for (size_t i = 0; i < peers.size(); i++) {
+        const Series *of[3] = {&figures.by[0][i], &figures.by[1][i], &figures.by[2][i]};
         if (peers[i].dead)
             emit_skipped(s.name, peers[i].name, "twice did not finish a sample in 4 s");
-        for (size_t r = 0; r < 2; r++)
-            if (!peers[i].dead && !by[r][i].ratio.empty())
-                emit_series(s.name, peers[i], regime_name[r], by[r][i]);
+        else
+            Figures::emit(s.name, peers[i], of);
     }
     Contender all;
     all.name = "best";
-    for (size_t r = 0; r < 2; r++)
-        if (!best[r].ratio.empty()) emit_series(s.name, all, regime_name[r], best[r]);
+    const Series *of[3] = {&figures.best[0], &figures.best[1], &figures.best[2]};
+    Figures::emit(s.name, all, of);
 }
 
 template <template <class> class QT, class Rec, Mode M>

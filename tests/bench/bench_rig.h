@@ -47,72 +47,10 @@ static inline double quantile(double *v, size_t n, double share) {
     return v[at < n ? at : n - 1];
 }
 
-static inline double cpu_seconds(const struct rusage *u) {
-    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
-           1e-6 * (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
-}
-
 static inline double own_cpu_seconds(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return cpu_seconds(&u);
-}
-
-/* ---- who else uses the machine ----------------------------------------------------------------
- */
-
-/* Children of all threads of a process. Returns how many were stored. */
-static inline int children_of(pid_t pid, pid_t *out, int max) {
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-        char file[384];
-        int child;
-        if (e->d_name[0] == '.') { continue; }
-        snprintf(file, sizeof file, "%s/%s/children", path, e->d_name);
-        FILE *f = fopen(file, "r");
-        while (f != NULL && n < max && fscanf(f, "%d", &child) == 1) { out[n++] = child; }
-        if (f != NULL) { fclose(f); }
-    }
-    if (dir != NULL) { closedir(dir); }
-    return n;
-}
-
-/* Processor time of a process, its reaped children, and all that live below it; clock ticks. */
-static inline uint64_t tree_ticks(pid_t pid) {
-    enum { MAX_CHILDREN = 128 };
-    pid_t child[MAX_CHILDREN];
-    char path[64], text[512];
-    unsigned long long t[4] = {0, 0, 0, 0};
-    int n = children_of(pid, child, MAX_CHILDREN);
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    if (f != NULL && fgets(text, sizeof text, f) != NULL && strrchr(text, ')') != NULL) {
-        sscanf(strrchr(text, ')'),
-               ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &t[0], &t[1],
-               &t[2], &t[3]);
-    }
-    if (f != NULL) { fclose(f); }
-    uint64_t sum = t[0] + t[1] + t[2] + t[3];
-    for (int i = 0; i < n; i++) { sum += tree_ticks(child[i]); }
-    return sum;
-}
-
-/* Processor time that everything but this process and its children used so far; clock ticks.
-   BENCH_ROOT: the process instead, where servers run beside this one. */
-static inline int64_t others_ticks(void) {
-    unsigned long long t[8] = {0};
-    FILE *f = fopen("/proc/stat", "r");
-    if (f == NULL) { return 0; }
-    const char *root = getenv("BENCH_ROOT");
-    int n = fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
-                   &t[4], &t[5], &t[6], &t[7]);
-    fclose(f);
-    if (n != 8) { return 0; }
-    return (int64_t)(t[0] + t[1] + t[2] + t[5] + t[6] + t[7]) -
-           (int64_t)tree_ticks(root != NULL ? (pid_t)atoi(root) : getpid());
+    return bench_cpu_seconds(&u);
 }
 
 /* ---- rounds and lines ------------------------------------------------------------------------ */
@@ -128,7 +66,8 @@ struct contender {
 struct series {
     struct contender who[MAX_CONTENDERS];
     int n_who, n_rounds;
-    bool any_distance; /* rounds of minutes, items of much more than a line's way: near or far */
+    bool any_distance; /* rounds of minutes, items of much more than a line's way: near or far;
+                          no sample is taken twice in a round */
     double value[MAX_CONTENDERS][MAX_ROUNDS];
     double before_ns[MAX_ROUNDS], after_ns[MAX_ROUNDS]; /* round trips */
     enum regime regime[MAX_ROUNDS];
@@ -141,7 +80,24 @@ static inline void compete(struct series *s, const char *name, const char *versi
 
 /* What became of a round: the regime before and after, and the cores that others used in it. */
 static inline enum regime judge(double rtt_before, double rtt_after, double others) {
-    return others > 0.1 ? LOADED : bench_regime_between(rtt_before, rtt_after);
+    return others > BENCH_OTHERS_MOST ? LOADED : bench_regime_between(rtt_before, rtt_after);
+}
+
+/* Take the samples of a round, of all contenders in turn, and again until the round is long enough
+   to tell what others used. A value is the mean of its samples. */
+static inline void take_round(struct series *s, int r) {
+    double begin = seconds_now();
+    int turns = 0;
+    do {
+        for (int w = 0; w < s->n_who; w++) {
+            double *value = &s->value[w][r];
+            if (turns > 0 && isnan(*value)) { continue; } /* it is not asked again */
+            double x = s->who[w].sample(s->who[w].arg);
+            *value = turns == 0 ? x : (*value * turns + x) / (turns + 1);
+        }
+        turns++;
+    } while (!s->any_distance && seconds_now() - begin < BENCH_ROUND_S);
+    for (int w = 0; w < s->n_who; w++) { say(" %s %.5g", s->who[w].name, s->value[w][r]); }
 }
 
 /* Take the samples. A round that was disturbed is taken again; as many as there are rounds, at
@@ -150,21 +106,17 @@ static inline void run_rounds(struct series *s, const char *title, int rounds) {
     int good = 0, most = rounds > 1 ? 2 * rounds : 1;
     double before = bench_round_trip_ns();
     for (int r = 0; good < rounds && r < most && r < MAX_ROUNDS; r++) {
-        int64_t ticks = others_ticks();
-        double begin = seconds_now();
+        double others = bench_others_seconds(), begin = seconds_now();
         say("%-36s round %d:", title, r + 1);
-        for (int w = 0; w < s->n_who; w++) {
-            s->value[w][r] = s->who[w].sample(s->who[w].arg);
-            say(" %s %.5g", s->who[w].name, s->value[w][r]);
-        }
-        /* The counts of ticks are two too many or too few at most. */
-        double others = (double)(others_ticks() - ticks - 2) / (double)sysconf(_SC_CLK_TCK);
-        double share = others / (seconds_now() - begin), after = bench_round_trip_ns();
+        take_round(s, r);
+        double took = seconds_now() - begin, share = (bench_others_seconds() - others) / took;
+        double after = bench_round_trip_ns();
         s->before_ns[r] = before;
         s->after_ns[r] = after;
         s->regime[r] = judge(before, after, share);
         if (s->any_distance && s->regime[r] != LOADED) { s->regime[r] = ANY; }
-        say(" (%s, %.0f ns, others %.0f %%)\n", regime_name[s->regime[r]], after, 100 * share);
+        say(" (%s, %.0f ns, others %.0f %%, %.2g s)\n", regime_name[s->regime[r]], after,
+            100 * share, took);
         before = after;
         good += s->regime[r] < MIXED;
         s->n_rounds = r + 1;
@@ -494,7 +446,7 @@ static inline uint64_t resident_bytes(pid_t pid) {
     uint64_t own = 0, shared = 0, files;
     int n = 1;
     for (int i = 0; i < n; i++) {
-        n += children_of(pids[i], pids + n, MAX_PIDS - n);
+        n += bench_children_of(pids[i], pids + n, MAX_PIDS - n);
         add_pss(pids[i], &own, &shared);
     }
     files = dev_shm_bytes() + memfd_bytes(pid);

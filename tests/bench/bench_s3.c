@@ -228,7 +228,7 @@ static bool run_command(const char *command, char *text, size_t size, double *cp
     const char *argv[] = {"sh", "-c", command, NULL};
     struct child c = {.most_s = 0};
     bool good = run_child(&c, "/bin/sh", argv, text, size);
-    *cpu = cpu_seconds(&c.used);
+    *cpu = bench_cpu_seconds(&c.used);
     return good;
 }
 

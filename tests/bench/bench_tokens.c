@@ -12,7 +12,7 @@
 #include "../../dlpipe.h"
 #include "bench_rig.h"
 
-enum { SHARDS = 4, TOKENS = 16 << 20, HEADER = 1024, SAMPLE_NS = 150000000 };
+enum { SHARDS = 4, TOKENS = 16 << 20, HEADER = 1024, SAMPLE_NS = 200000000 };
 
 static char dir[400], paths[SHARDS][440];
 static uint64_t sink;

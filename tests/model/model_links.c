@@ -73,7 +73,7 @@ static struct {
     dlp_push push;
     dlp_pusher pusher[3];
     dlp_spsc_rx lanes[2];
-    uint64_t counts[4], item;
+    uint64_t counts[4], ended[2], item;
     /* notes */
     uint64_t taken[2], loads[16], deaths;
 } w;
@@ -528,6 +528,7 @@ static void newest_pusher(dlp_pusher *u, uint32_t lane) {
     u->number = lane + 1;
     u->full = DLP_PUSH_NEWEST;
     u->lanes = (uint32_t)producers();
+    u->fd = u->reader = -1; /* the reader lives */
 }
 
 static void newest_list_lane(uint32_t i) {
@@ -553,7 +554,7 @@ static void newest_setup(void) {
     s->lanes = w.lanes;
     s->items = w.counts;
     s->left = w.counts + 2;
-    w.head.pid = (int32_t)getpid();
+    s->ended = w.ended;
     MODEL_CHECK(dlp_mpsc_init(w.queue, sizeof w.queue, ITEM, cells(), n, 0) == DLP_OK);
     MODEL_CHECK(dlp_mpsc_attach_rx(&s->rx, w.lanes, 2, w.queue, sizeof w.queue) == DLP_OK);
     for (uint32_t i = 0; i < n; i++) {
@@ -627,7 +628,7 @@ static void newest_reader(void) {
             newest_took(lane, w.item);
         }
         dlp_mpsc_release(&s->rx, 1);
-        if (mark == DLPI_PUSH_END && dlpi_push_ended(s)) return;
+        if (mark == DLPI_PUSH_END && dlpi_push_ended(s, lane)) return;
         model_here(newest_reader_knows());
     }
 }

@@ -425,11 +425,11 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
     dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
     int rc;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
-    if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH, shm.wait_subscribers = 1;
+    if (c->share) shm.name = name, shm.share = DLP_SHARE_EACH;
+    if (c->share) shm.wait_subscribers = c->sharers;
     if (c->share == SHARE_ONE) {
         shm.share = DLP_SHARE_ONE;
         shm.serve_only = 1;
-        shm.wait_subscribers = c->sharers;
     }
     if (l->processes || c->share) desc.shm = &shm;
     if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;

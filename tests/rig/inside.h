@@ -37,7 +37,27 @@ INSIDE int inside_workers(dlp_pipe *p);
 INSIDE int inside_is_process(dlp_pipe *p, int n);
 INSIDE int32_t inside_pid(dlp_pipe *p, int n); /* 0: it has not begun */
 INSIDE int32_t inside_tid(dlp_pipe *p, int n);
+INSIDE int inside_worker_state(dlp_pipe *p, int n); /* DLP_WORKER_* */
+INSIDE uint64_t inside_running(dlp_pipe *p, int n); /* the row that a callback works on; 0: none */
+INSIDE int inside_parked(dlp_pipe *p, int n);       /* rows that wait for their next try */
+/* The position whose item replaces the one at a position, at the k-th try. */
+INSIDE uint64_t inside_replacement(uint64_t seed, uint64_t epoch, uint64_t position, uint64_t k,
+                                   uint64_t n_samples);
+INSIDE void inside_cpus_own(dlp_ranks *to, const int32_t *cpus, uint64_t n, uint64_t of_node);
+INSIDE int inside_forked(dlp_pipe *p);  /* this process is a fork of the pipe's */
+INSIDE void inside_exported_lock(void); /* lock what guards lent tensors */
+/* The CPUs that producers and readers of a push believe in; how long each waits. */
+INSIDE void inside_wait_cpus(uint32_t cpus);
+INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields);
+INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);
 #ifdef DLPIPE_S3_H
+INSIDE uint32_t inside_s3_limit(dlp_s3_io *io); /* requests that may be in flight */
+INSIDE uint32_t inside_s3_out(dlp_s3_io *io, uint32_t *connections); /* operations in flight */
+INSIDE int inside_s3_turn(dlp_s3_io *io, uint64_t until_ns);
+/* Bytes of a body that the first connection has sent, and how many go at once at most. */
+INSIDE uint64_t inside_s3_put_at(dlp_s3_io *io, uint64_t *at_once);
+INSIDE int inside_s3_knows_region(dlp_s3 *s3, const char *bucket);
+INSIDE int inside_s3_kin(const char *to, const char *own); /* endpoints; -1: one is none */
 INSIDE void inside_s3_place(const char *bucket, const char *key, char *text, size_t size);
 #endif
 
@@ -91,7 +111,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
             for (uint64_t k = 0; k < units; k++)
                 dlpi_owners(p, words)[k] = dlpi_gen_word(before, 1u);
         }
-        if (p->sink) dlpi_stage_words_at(p, s, p->sink_stage)->ready = before + 1;
+        if (p->sink_stage) dlpi_stage_words_at(p, s, p->sink_stage)->ready = before + 1;
     }
 }
 
@@ -107,7 +127,64 @@ INSIDE int32_t inside_tid(dlp_pipe *p, int n) {
     return DLPI_LOAD_SEQ(&p->workers[n].block->tid); /* I1 */
 }
 
+INSIDE int inside_worker_state(dlp_pipe *p, int n) {
+    return (int)DLPI_LOAD_SEQ(&p->workers[n].block->state); /* I1 */
+}
+INSIDE uint64_t inside_running(dlp_pipe *p, int n) {
+    return DLPI_LOAD_SEQ(&p->workers[n].block->running); /* I1 */
+}
+INSIDE int inside_parked(dlp_pipe *p, int n) { return (int)p->workers[n].n_parked; }
+
+INSIDE uint64_t inside_replacement(uint64_t seed, uint64_t epoch, uint64_t position, uint64_t k,
+                                   uint64_t n_samples) {
+    uint64_t key = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, seed, epoch);
+    return dlpi_below(dlpi_range_of(n_samples), dlpi_absorb(dlpi_absorb(key, position), k));
+}
+
+INSIDE void inside_cpus_own(dlp_ranks *to, const int32_t *cpus, uint64_t n, uint64_t of_node) {
+    dlpi_cpus_own(to, cpus, n, of_node);
+}
+
+INSIDE int inside_forked(dlp_pipe *p) { return dlpi_forked(p); }
+INSIDE void inside_exported_lock(void) { pthread_mutex_lock(&dlpi_exported_lock); }
+
+INSIDE void inside_wait_cpus(uint32_t cpus) { DLPI_STORE_RLX(&dlpi_wait_cpus, cpus); }
+INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = u->tx.lane.spin_ns;
+    *yields = u->tx.lane.yields;
+}
+INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = push->rx.spin_ns;
+    *yields = push->rx.yields;
+}
+
 #ifdef DLPIPE_S3_IMPLEMENTATION_DONE
+INSIDE uint32_t inside_s3_limit(dlp_s3_io *io) { return (uint32_t)dlpi_s3_limit(&io->patience); }
+INSIDE uint32_t inside_s3_out(dlp_s3_io *io, uint32_t *connections) {
+    *connections = (uint32_t)io->connections_out;
+    return (uint32_t)io->ops_out;
+}
+
+INSIDE int inside_s3_turn(dlp_s3_io *io, uint64_t until_ns) { return dlpi_s3_turn(io, until_ns); }
+
+INSIDE uint64_t inside_s3_put_at(dlp_s3_io *io, uint64_t *at_once) {
+    *at_once = DLPI_S3_AT_ONCE;
+    return io->connections[0].put_at;
+}
+
+INSIDE int inside_s3_knows_region(dlp_s3 *s3, const char *bucket) {
+    return dlpi_s3_region_find(s3->common, bucket) != NULL;
+}
+
+INSIDE int inside_s3_kin(const char *to, const char *own) {
+    dlpi_s3_endpoint a, b;
+    const char *why;
+    if (dlpi_s3_endpoint_parse(&a, to, &why) != DLP_OK ||
+        dlpi_s3_endpoint_parse(&b, own, &why) != DLP_OK)
+        return -1;
+    return dlpi_s3_kin(&a, &b);
+}
+
 INSIDE void inside_s3_place(const char *bucket, const char *key, char *text, size_t size) {
     dlpi_src_place(bucket, key, text, size);
 }

@@ -23,14 +23,6 @@ static uint64_t source_word(const source *s, uint64_t index) {
     return dlp_hash(s->number, index, 7, 9);
 }
 
-/* What is done to an item itself is not looked at. */
-static void item_spoil(dlp_item *it) {
-    it->index = it->epoch = it->position = it->seed = UINT64_MAX / 3;
-    it->row = it->attempt = it->n_fields = 77777;
-    for (int i = 0; i < 2; i++) it->data[i] = NULL;
-    it->worker_state = NULL;
-}
-
 /* A word, and a ragged field of 0..4 bytes. */
 static int source_fetch(void *user, dlp_item *it) {
     const source *s = user;

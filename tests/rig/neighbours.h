@@ -145,6 +145,14 @@ static inline void write_item(dlp_item *it, uint64_t id) {
 
 /* ---- callbacks ---- */
 
+static uint64_t *epoch_; /* that set_epoch began, for all processes; UINT64_MAX: it runs */
+
+/* True if set_epoch has not begun this epoch; UINT64_MAX: any. */
+static inline int is_early(uint64_t epoch) {
+    uint64_t now = __atomic_load_n(epoch_, __ATOMIC_SEQ_CST);
+    return has(SET_EPOCH) && (now == UINT64_MAX || (epoch != UINT64_MAX && epoch != now));
+}
+
 static int fetch_document(dlp_item *it) {
     uint32_t *to = it->data[0];
     it->length[0] = tokens_of(it->index);
@@ -155,6 +163,7 @@ static int fetch_document(dlp_item *it) {
 static int fetch_item(void *user, dlp_item *it) {
     uint64_t id = id_of_item(it), word;
     (void)user;
+    if (is_early(it->epoch)) return dlp_fail(it->call, 8, "before set_epoch");
     if (has(RETRIES) && it->index % 7 == 3 && it->attempt == 0)
         return dlp_fail(it->call, 5, "once");
     if (has(PACK)) return fetch_document(it);
@@ -169,6 +178,7 @@ static int fetch_item(void *user, dlp_item *it) {
 
 static int fetch_mixed(void *user, dlp_item *it) {
     (void)user;
+    if (is_early(it->epoch)) return dlp_fail(it->call, 8, "before set_epoch");
     write_item(it, MIXED_FIRST + it->index);
     return 0;
 }
@@ -176,6 +186,7 @@ static int fetch_mixed(void *user, dlp_item *it) {
 static int fetch_label(void *user, dlp_item *it) {
     uint64_t *to = it->data[0];
     (void)user;
+    if (is_early(it->epoch)) return dlp_fail(it->call, 8, "before set_epoch");
     for (uint32_t e = 0; e < width(); e++) to[e] = label_of(it->index);
     if (zip_reads()) write_raw(it->data[1], id_of_index(it->index));
     return 0;
@@ -184,6 +195,7 @@ static int fetch_label(void *user, dlp_item *it) {
 static int load_part(void *user, dlp_part *part) {
     const int found = has(FOUND);
     (void)user;
+    if (is_early(UINT64_MAX)) return dlp_fail(part->call, 8, "before set_epoch");
     if (found) part->items = made_of(part->index);
     for (uint64_t j = 0; j < part->items; j++) {
         uint64_t id = found ? part->index * CELL + j : part->first + j;
@@ -196,6 +208,7 @@ static int load_part(void *user, dlp_part *part) {
 static int expand_item(void *user, dlp_expand *x) {
     uint64_t input = x->item->index;
     (void)user;
+    if (is_early(x->item->epoch)) return dlp_fail(x->call, 8, "before set_epoch");
     for (uint64_t j = 0; j < made_of(input); j++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) return -1;
@@ -220,6 +233,7 @@ static int map_item(void *user, dlp_item *it) {
     uint64_t *x = it->data[0];
     uint32_t *token = it->data[0];
     (void)user;
+    if (is_early(it->epoch)) return dlp_fail(it->call, 8, "before set_epoch");
     if (has(PACK))
         for (uint64_t k = 0; k < it->length[0]; k++) token[k] = (uint32_t)mapped(token[k]);
     else
@@ -252,7 +266,9 @@ static uint32_t length_of(void *user, uint64_t index) {
 
 static int set_epoch(void *user, uint64_t epoch) {
     (void)user;
-    (void)epoch;
+    __atomic_store_n(epoch_, UINT64_MAX, __ATOMIC_SEQ_CST);
+    if (epoch) poll(NULL, 0, 1);
+    __atomic_store_n(epoch_, epoch, __ATOMIC_SEQ_CST);
     return 0;
 }
 
@@ -382,6 +398,7 @@ static int set_ragged(wiring *w, dlp_error *err) {
 static int set_epochs(wiring *w, dlp_error *err) {
     (void)err;
     w->repeat.set_epoch = set_epoch;
+    *epoch_ = UINT64_MAX;
     return DLP_OK;
 }
 
@@ -415,6 +432,7 @@ static int set_push(wiring *w, dlp_error *err) {
     int rc;
     d.fields = w->fields;
     d.n_fields = n_fields();
+    d.writers = 1;
     if ((rc = dlp_push_open(&w->push, &d, err)) != DLP_OK) return rc;
     dlp_push_wire(w->push, &w->dataset, &w->fetch.workers);
     if (w->workers > 0) w->fetch.workers.num_workers = 1;

@@ -109,7 +109,12 @@ RIG_UNUSED static int seam_munmap(void *at, size_t n) {
 RIG_UNUSED static int seam_ftruncate(int fd, off_t n) {
     return seam_fails("ftruncate", ENOSPC) ? -1 : ftruncate(fd, n);
 }
-RIG_UNUSED static int seam_fcntl(int fd, int what, int arg) {
+RIG_UNUSED static int seam_fcntl(int fd, int what, ...) {
+    va_list args;
+    long arg; /* or a pointer; of calls that take none it is not looked at */
+    va_start(args, what);
+    arg = va_arg(args, long);
+    va_end(args);
     return seam_fails("fcntl", EINVAL) ? -1 : fcntl(fd, what, arg);
 }
 RIG_UNUSED static int seam_close(int fd) {
@@ -161,9 +166,9 @@ RIG_UNUSED static int seam_attr_init(pthread_attr_t *attr) {
     if (fails) errno = 0; /* it returns the number instead */
     return fails ? ENOMEM : pthread_attr_init(attr);
 }
-static int seam_memfd_fails(long number) {
-    if (number != SYS_memfd_create) return 0;
-    if (seam_fails("memfd_create", ENFILE)) return 1;
+static int seam_file_fails(long number) { /* memfd_create, pidfd_open */
+    if (number != SYS_memfd_create && number != 434) return 0;
+    if (seam_fails(number == 434 ? "pidfd_open" : "memfd_create", ENFILE)) return 1;
     seam_add(&seam.files, 1);
     return 0;
 }
@@ -205,7 +210,7 @@ RIG_UNUSED static int seam_same(seam_alive a) {
 #define pthread_create seam_pthread_create
 #define pthread_join seam_pthread_join
 #define pthread_attr_init seam_attr_init
-#define syscall(...) (seam_memfd_fails(SEAM_FIRST(__VA_ARGS__, 0)) ? -1L : (syscall)(__VA_ARGS__))
+#define syscall(...) (seam_file_fails(SEAM_FIRST(__VA_ARGS__, 0)) ? -1L : (syscall)(__VA_ARGS__))
 
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"

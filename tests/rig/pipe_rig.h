@@ -23,6 +23,26 @@ static inline uint32_t test_pick(uint64_t *state, uint32_t n) {
     return (uint32_t)(test_random(state) >> 33) % n;
 }
 
+/* Write over all of an item that a callback has been given. The library must not look at that. */
+static inline void item_spoil(dlp_item *it) {
+    for (uint32_t i = 0; i < it->n_fields; i++) it->data[i] = NULL;
+    it->index = it->epoch = it->position = it->seed = UINT64_MAX / 3;
+    it->row = it->attempt = it->n_fields = it->worker = 77777;
+    it->worker_state = NULL;
+    it->data = NULL;
+    it->length = NULL;
+    it->call = NULL;
+    it->part = NULL;
+}
+
+/* Write over the numbers of a batch that is held. The library must not go by them. */
+static inline void batch_spoil(dlp_batch *b) {
+    b->sequence = b->epoch = b->position = b->in_epoch = UINT64_MAX / 3;
+    b->count = b->valid_count = 77777;
+    b->flags ^= DLP_BATCH_LAST;
+    b->internal = NULL;
+}
+
 #define RIG_MAPS 3
 
 typedef struct rig {

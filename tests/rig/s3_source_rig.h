@@ -30,7 +30,7 @@ static inline uint64_t world_size(int i) {
 static inline void world_item(world *w, int i, char *key, size_t size, dlp_s3_entry *e) {
     const int shard = i / WORLD_SHARD, place = i % WORLD_SHARD;
     uint64_t n = world_size(i);
-    *e = (dlp_s3_entry){key, 0, 0, 0};
+    *e = (dlp_s3_entry){key, 0, 0, 0, NULL};
     w->item[i].at = 0;
     w->item[i].n = n;
     snprintf(key, size, "k/%d", i);
@@ -202,7 +202,7 @@ static inline int outcome_same(const outcome *a, const outcome *b, const char *w
 static inline void parts_entry(int i, char *key, size_t size, dlp_s3_entry *e) {
     uint64_t n = (uint64_t)(i + 1) * PART_ROW;
     snprintf(key, size, i % 2 ? "parts/many" : "parts/%d", i);
-    *e = (dlp_s3_entry){key, i % 2 ? (uint64_t)i * 5000 : DLP_S3_WHOLE, n, (uint64_t)i + 1};
+    *e = (dlp_s3_entry){key, i % 2 ? (uint64_t)i * 5000 : DLP_S3_WHOLE, n, (uint64_t)i + 1, NULL};
 }
 
 static inline dlp_s3_manifest *parts_manifest(void) {
@@ -272,7 +272,8 @@ static inline dlp_s3_manifest *chunks_manifest(int field) {
     CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
     for (int i = 0; i < (field ? 1 : CHUNK_OBJECTS); i++) {
         char key[32];
-        dlp_s3_entry e = {key, i % 2 ? 7 : DLP_S3_WHOLE, (uint64_t)(i + 1) * 100 * CHUNK_ROW, 0};
+        dlp_s3_entry e = {key, i % 2 ? 7 : DLP_S3_WHOLE, (uint64_t)(i + 1) * 100 * CHUNK_ROW, 0,
+                          NULL};
         snprintf(key, sizeof key, field ? "labels" : "rows/%d", i);
         if (field) e.length = 1500 * CHUNK_LABEL;
         CHECK(dlp_s3_manifest_add(m, &e, NULL) == DLP_OK);

@@ -1,8 +1,10 @@
 #!/bin/sh
 # What may include what in src/: a file includes files of its own folder and of lower floors; no
-# file of stages/ includes another of stages/; each stands in a manifest after all that it includes;
-# none is longer than 900 lines. What breaks this today is listed in floors.known, which may only
-# shrink: a line of it that no longer holds fails, too.
+# file of stages/ includes another of stages/; none is longer than 900 lines. A manifest lists each
+# file after all that it includes, the floors from low to high and the files of a folder together;
+# platform.h stands first. A file may declare a struct ahead only if its own floor or a lower one
+# defines the struct. What breaks this today is listed in floors.known, which may only shrink: a
+# line of it that no longer holds fails, too.
 #
 #   tests/tools/floors.sh [list]     list: print what breaks the rules, for that file
 dir=build/floors
@@ -26,17 +28,34 @@ FNR == 1 {
     manifest = file ~ /\.in$/
 }
 { lines = FNR }
+/^(typedef )?struct [a-z0-9_]+ [{]/ { home[$1 == "struct" ? $2 : $3] = folder }
+/^(typedef )?struct [a-z0-9_]+( [a-z0-9_]+)?;/ && folder != "api" {
+    of = $1 == "struct" ? $2 : $3; sub(/;/, "", of); ahead[file " " of] = folder
+}
 !/^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ { next }
 {
     split($0, part, "\""); to = part[2]; its = to; sub(/\/.*/, "", its)
-    if (manifest) { if (!(to in place)) place[to] = ++places; next }
+    if (manifest) {
+        if (!(to in place)) place[to] = ++places
+        if (!(its in floor) || to ~ /platform[.]h/) next
+        if (its != at[file] && ((file, its) in seen || floor[its] < floor[at[file]]))
+            say(file ": " to " stands above its floor")
+        at[file] = its; seen[file, its] = 1
+        next
+    }
     if (!(its in floor)) { say(file " -> " to ": a folder without a floor"); next }
     if (floor[its] > floor[folder] || (folder == "stages" && its == "stages")) say(file " -> " to)
     if (folder == "api" && its != "api") say(file " -> " to)
     if (!(to in place) || !(file in place)) say(file " -> " to ": not in a manifest")
     else if (place[to] > place[file]) say(file " -> " to ": behind it in the manifest")
 }
-END { if (lines > 900) say(file ": lines") }
+END {
+    if (lines > 900) say(file ": lines")
+    for (a in ahead) {
+        split(a, part, " "); its = home[part[2]]
+        if (its == "" || floor[its] > floor[ahead[a]]) say(part[1] ": " part[2] " is of " its)
+    }
+}
 ' src/dlpipe.h.in src/dlpipe_shm.h.in src/dlpipe_s3.h.in $(ls src/*/*.h | LC_ALL=C sort) |
     LC_ALL=C sort -u >$dir/found
 for f in src/*/*.h; do

@@ -299,7 +299,9 @@ bad=0
 # shellcheck disable=SC2086
 rules $files || bad=1
 echo "rules: $(echo "$files" | wc -l) files"
-sh tests/tools/long_functions.sh || bad=1
+for check in long_functions heads rooms labels rows words sizes own; do
+    sh tests/tools/$check.sh || bad=1
+done
 
 if command -v clang-format >/dev/null 2>&1; then
     # shellcheck disable=SC2046

@@ -87,5 +87,58 @@ for word in '/ho''me/me/x' '/ro''ot/x' '/wo''rk/x' 'sha''red/x.md' '(/mn''t/x)';
 done
 expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n'
 
-echo "lint_selftest: $ran snippets, $wrong wrong"
+# broken CHECK WORDS FILE SED: in a copy of the tree CHECK passes, and with FILE so edited it fails
+# and says WORDS.
+tree=$dir/tree
+mkdir -p $tree/tests
+cp -r src dlpipe*.h $tree/
+(cd tests && cp -r tools rig unit system model compile ../$tree/tests/)
+mkdir -p $tree/tests/fuzz && cp tests/fuzz/*.c $tree/tests/fuzz/
+broken() {
+    checks=$((checks + 1))
+    [ "$1" = "$before" ] || (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
+        fail "$1 fails in a copy of the tree: $(cat $dir/before)"
+    before=$1
+    cp "$tree/$3" $dir/whole
+    sed -i "$4" "$tree/$3"
+    (cd $tree && sh tests/tools/$1.sh) >$dir/after 2>&1 && fail "$1 lets pass: $3: $4"
+    grep -q "$2" $dir/after || fail "$1 does not say \"$2\" of: $3: $4"
+    cp $dir/whole "$tree/$3"
+}
+checks=0
+before=
+
+broken floors 'row/run.h -> work/tune.h' src/row/run.h '2i #include "work/tune.h"'
+broken floors 'wait/awake.h stands above its floor' src/dlpipe.h.in \
+    '/wait.awake/d; s|^#include "row/run.h"|&\n#include "wait/awake.h"|'
+broken floors 'fail/fail.h: dlpi_seen is of observe' src/fail/fail.h '2a struct dlpi_seen;'
+broken floors 'take it out of' tests/tools/floors.known '$a pipe/ops.h: dlpi_none is of work'
+broken rooms 'row 778, known: 777' src/row/rows.h '$a int one_line_more;'
+broken labels 'twice X2 2' src/row/run.h '$a /* X2   running   the worker */'
+broken labels 'nowhere X9' src/row/run.h '$a /* X9 <- X9 */'
+broken rows 'calls row/rows.h probe 1, known: 0' src/row/rows.h \
+    '$a static int probe(dlpi_worker *w) {\n    return w->st->item(w->st->user, \&w->item);\n}'
+broken rows 'stores stages/map.h probe 1' src/stages/map.h \
+    '$a static void probe(dlpi_worker *w) { DLPI_STORE_RLX(\&w->block->running, 0); }'
+of='/* Of that and those of it, that of which is to ha''ve twice as many words as one can read in'
+of="$of one go, which are thirty and one more than that, if I have counted well. */"
+for what in begins long twice word; do broken words "row/run.h $what" src/row/run.h "\$a $of"; done
+broken heads 'row/run.h: no line' src/row/run.h '/^.. tests:/d'
+broken heads 'there is no test tests/unit/row/none' src/row/run.h 's|tests: |&unit/row/none, |'
+broken heads 'lines of tests' dlpipe.h '$a /* tests: unit/row/none */'
+probe='$a static bool probe(dlp_pipe *p) {\n    return p->keeper;\n}'
+broken features 'work/recover.h speaks' src/work/recover.h "$probe"
+broken features 'deliver/whole.h roles 1, known: 0' src/deliver/whole.h \
+    '$a static bool probe(dlp_pipe *p) {\n    return p->keeper != NULL;\n}'
+broken features 'stages/map.h asks' src/stages/map.h \
+    '$a static bool probe(dlp_pipe *p) {\n    return p->preload != 0;\n}'
+broken features 'pipe/pipe.h fields' src/pipe/pipe.h 's/^struct dlp_pipe {$/&\n    void *more;/'
+broken sizes 'bytes of struct dlp_pipe 59832, known: 59824' src/pipe/pipe.h \
+    's/^struct dlp_pipe {$/&\n    void *more;/'
+broken sizes 'fields of descs 355, known: 354' src/api/parts.h \
+    's/^typedef struct dlp_part_desc {/&\n    int more;/'
+broken sizes 'public functions 229, known: 228' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
+broken sizes 'lines of code of dlpipe.h 24406' dlpipe.h '$a int probe;'
+
+echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]

@@ -21,6 +21,10 @@ expect 0 '2 passed, 0 failed, 0 skipped' 'a true\nb exit 0\n'
 expect 1 '1 passed, 1 failed, 0 skipped' 'a true\nb false\n'
 expect 0 '4 passed, 0 failed, 0 skipped' 'a echo 1\n--\nb true\nc true\nd true\n' TEST_JOBS=3
 expect 1 '2 passed, 2 failed, 0 skipped' 'a exit 5\nb true\n--\nc true\nd exit 2\n' TEST_JOBS=2
+# The file that tells when the first ones are over is not there before.
+rm -f $dir/log/timed
+expect 0 '2 passed, 0 failed, 0 skipped' \
+    "a [ ! -e $dir/log/timed ]\n--\nb [ -e $dir/log/timed ]\n" TEST_JOBS=2
 # Each of two waits for the other's file: they meet where both run at once, after the line.
 cat >$dir/meet <<EOF
 : >$dir/\$1

@@ -1,4 +1,4 @@
-/* needs: parts split */
+/* needs: parts split guard join scratch */
 /* Every call that >>threads lets any thread make, made by other threads while pipes of every make
    run, seek, leave epochs, are tuned and are stopped. It is for the thread sanitizer, which sees
    what is read while another thread writes it; alone it checks that what is read makes sense. */
@@ -27,6 +27,13 @@ enum {
     TRANSFER_THREAD,
     PARTS,
     PARTS_COLLATE,
+    UNCOUNTED,
+    EXPAND,
+    FILTER,
+    PACK,
+    GUARD,
+    SCRATCH,
+    JOIN,
     CHUNKS,
     CHUNKS_ROWS,
     CHUNKS_STAY,
@@ -53,6 +60,13 @@ static const char *const kind_names[KINDS] = {"inline",
                                               "transfer thread",
                                               "parts",
                                               "parts, collate",
+                                              "parts, counted on load",
+                                              "expand",
+                                              "filter",
+                                              "pack",
+                                              "guard",
+                                              "scratch",
+                                              "join",
                                               "chunks",
                                               "chunks, rows shuffled",
                                               "chunks that stay",
@@ -86,6 +100,33 @@ static int any_part(void *user, dlp_part *part) {
     part->bytes = 8;
     memcpy(part->data, &part->index, 8);
     return part->index == 3 ? dlp_fail(part->call, 5, "part 3 is bad") : 0;
+}
+
+/* So that their numbers are known when they are loaded. */
+static int uncounted_part(void *user, dlp_part *part) {
+    part->items = 40 + part->index;
+    return any_part(user, part);
+}
+
+static int any_expand(void *user, dlp_expand *x) {
+    (void)user;
+    for (uint64_t i = x->item->index % 3; i < 3; i++) {
+        dlp_item *it = dlp_expand_add(x);
+        memcpy(it->data[0], &x->item->index, sizeof x->item->index);
+    }
+    return 0;
+}
+
+static int any_filter(void *user, dlp_item *it) {
+    int rc = any_fetch(user, it);
+    return rc == 0 && it->index % 5 == 0 ? DLP_SKIP : rc;
+}
+
+static int any_document(void *user, dlp_item *it) {
+    it->length[0] = it->index % 40;
+    memset(it->data[0], 1, (size_t)it->length[0] * 4);
+    (void)user;
+    return item_fails(it);
 }
 
 static int any_chunk(void *user, dlp_chunk *c) {
@@ -181,6 +222,45 @@ static int any_maps(dlp_pipe **p) {
     return rig_try(&r, p, NULL);
 }
 
+/* Stages that a loader has no desc for. */
+static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
+    static const dlp_field document[1] = {{"tokens", DLP_I32, 1, {40}, 1, 0}},
+                           other[1] = {{"other", DLP_U64, 0, {0}, 0, 0}};
+    const dlp_workers_desc drops = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP, .retries = 1};
+    dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
+    dlp_dataset more = {.n_items = ITEMS, .fields = other, .n_fields = 1, .fetch = any_fetch};
+    dlp_guard_field of = {.name = "word", .high = 500};
+    int rc = dlp_pipe_open(p, &(dlp_pipe_desc){.max_held = 2, .trace_bytes = 512}, e);
+    if (rc != DLP_OK) return rc;
+    if (kind == PACK) ds.fields = document, ds.fetch = any_document;
+    if (kind == FILTER) ds.fetch = any_filter, ds.filter = 1;
+    dlp_pipe_add_sampler(*p, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
+    dlp_pipe_add_repeat(*p, &(dlp_repeat_desc){.epochs = 4});
+    if (kind == EXPAND)
+        dlp_pipe_add_expand(
+            *p,
+            &(dlp_expand_desc){
+                .expand = any_expand, .max_out = 4, .streams = 2, .window = 20, .workers = drops});
+    if (kind == FILTER) dlp_pipe_add_expand(*p, &(dlp_expand_desc){.workers = drops});
+    if (kind == PACK)
+        dlp_pipe_add_pack(
+            *p,
+            &(dlp_pack_desc){.tokens = 20, .rule = DLP_PACK_FIT, .window = 8, .workers = drops});
+    dlp_pipe_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = drops});
+    if (kind == GUARD)
+        dlp_pipe_add_guard(*p, &(dlp_guard_desc){.fields = &of, .n_fields = 1, .workers = drops});
+    if (kind == SCRATCH) {
+        dlp_pipe_add_scratch(*p, &(dlp_scratch_desc){.fields = other, .n_fields = 1});
+        dlp_pipe_add_map(*p, &(dlp_map_desc){.item = any_fetch, .workers = drops});
+    }
+    if (kind == JOIN)
+        dlp_pipe_add_join(*p, &(dlp_join_desc){.fetch = {.dataset = &more, .workers = drops}});
+    dlp_pipe_add_batch(*p, &(dlp_batch_desc){.batch_size = ROWS});
+    rc = dlp_pipe_start(*p);
+    if (rc != DLP_OK) *e = *dlp_pipe_error(*p);
+    return rc;
+}
+
 static uint64_t list_at;
 
 static void any_topology(int kind, dlp_loader_desc *d) {
@@ -209,6 +289,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     dlp_loader_desc *d = &q.loader;
     if (kind >= CHUNKS) return any_chunks(kind, p, e);
     if (kind == MAPS) return any_maps(p);
+    if (kind > UNCOUNTED) return any_wired(kind, p, e);
     d->dataset =
         (dlp_dataset){.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     d->batch_size = ROWS;
@@ -230,7 +311,14 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
         d->dataset.open_end = 1;
         d->dataset.fetch = stream_fetch;
     }
-    if (kind == SAMPLER_THREAD || kind == PARTS) d->sampler.threaded = 1;
+    d->sampler.threaded =
+        kind == SAMPLER_THREAD || kind == UNORDERED || kind == PARTS || kind == UNCOUNTED;
+    if (kind == UNCOUNTED) {
+        q.parts.load = uncounted_part;
+        q.parts.items = NULL;
+        q.parts.max_items = 60;
+        q.parts.queue_size = 0;
+    }
     if (kind == BATCH_SAMPLER) {
         list_at = 0;
         d->sampler.order = DLP_ORDER_BATCHES;
@@ -248,14 +336,14 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
 
 typedef struct look {
     dlp_pipe *p;
-    int *over, *rounds, stop, number;
+    int *over, *rounds, stop, number, kind;
 } look;
 
 static void look_at_workers(dlp_pipe *p, const dlp_stats *s) {
     dlp_trace_event events[64];
     char name[32];
     for (uint32_t i = 0; i < s->n_workers; i++) {
-        dlp_worker_stats w;
+        dlp_worker_stats w = {0};
         CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
         CHECK(w.stage >= 0 && w.stage < (int)s->n_stages);
     }
@@ -267,8 +355,22 @@ static void look_at_workers(dlp_pipe *p, const dlp_stats *s) {
     }
 }
 
-static void look_once(dlp_pipe *p, int number, int round) {
+static void look_at_pictures(dlp_pipe *p, const char *path) {
+    static const dlp_trace_window windows[] = {{.what = DLP_WINDOW_TIME, .to = 1000000},
+                                               {.what = DLP_WINDOW_BATCHES, .from = 3, .to = 9},
+                                               {.what = DLP_WINDOW_EPOCH},
+                                               {.what = DLP_WINDOW_STALL}};
+    CHECK(dlp_pipe_write_trace(p, path) == DLP_OK);
+    CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
+        CHECK(dlp_pipe_write_window(p, path, &windows[i]) == DLP_OK);
+    CHECK(unlink(path) == 0);
+}
+
+static void look_once(dlp_pipe *p, int kind, int number, int round) {
     dlp_stats s;
+    dlp_predict would;
+    dlp_guard_stats guard;
     dlp_skip skips[64];
     uint64_t total;
     char text[4096], path[64];
@@ -276,20 +378,20 @@ static void look_once(dlp_pipe *p, int number, int round) {
     CHECK(s.in_flight <= s.prefetch_factor && s.ready <= s.in_flight);
     look_at_workers(p, &s);
     CHECK(dlp_pipe_skips(p, skips, 64, &total) >= 0);
-    CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && strncmp(text, "Limit: ", 7) == 0);
+    CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && strstr(text, "Limit: "));
     CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+    CHECK(dlp_pipe_guard_stats(p, 3, 0, &guard) == (kind == GUARD ? DLP_OK : DLP_ERR_ARG));
     if (round % 8 != 0) return;
+    (void)dlp_stats_predict(&s, NULL, &would);
     snprintf(path, sizeof path, "/tmp/any_thread.%d.%d", (int)getpid(), number);
-    CHECK(dlp_pipe_write_trace(p, path) == DLP_OK);
-    CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
-    CHECK(unlink(path) == 0);
+    look_at_pictures(p, path);
 }
 
 static void *looker(void *user) {
     const look *l = user;
     int round = 0;
     while (!__atomic_load_n(l->over, __ATOMIC_ACQUIRE)) {
-        look_once(l->p, l->number, round++);
+        look_once(l->p, l->kind, l->number, round++);
         __atomic_add_fetch(l->rounds, 1, __ATOMIC_RELAXED);
         if (l->stop && l->number == 0 && round == 3) dlp_pipe_stop(l->p);
     }
@@ -300,7 +402,7 @@ static void *looker(void *user) {
 
 static int may_seek(int kind) { return kind != STREAM && kind != BATCH_SAMPLER; }
 
-static int drive(dlp_pipe *p, int kind, const int *rounds) {
+static int drive(dlp_pipe *p, int kind, int stop, const int *rounds) {
     uint64_t n = 0;
     dlp_batch *b = NULL;
     dlp_state first, s;
@@ -319,6 +421,7 @@ static int drive(dlp_pipe *p, int kind, const int *rounds) {
             n = 0;
         }
     }
+    CHECK(sought > 0 || stop || !may_seek(kind));
     return rc;
 }
 
@@ -332,10 +435,10 @@ static void run(int kind, int stop) {
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return;
     for (int i = 0; i < LOOKERS; i++) {
-        l[i] = (look){p, &over, &rounds, stop, i};
+        l[i] = (look){p, &over, &rounds, stop, i, kind};
         CHECK(pthread_create(&threads[i], NULL, looker, &l[i]) == 0);
     }
-    rc = drive(p, kind, &rounds);
+    rc = drive(p, kind, stop, &rounds);
     if (rc != DLP_END && rc != DLP_STOPPED)
         printf("%s: %d %s\n", kind_names[kind], rc, dlp_pipe_error(p)->message);
     CHECK(rc == DLP_END || (stop && rc == DLP_STOPPED));

@@ -1,7 +1,7 @@
 /* The topologies of the loader beside the economic, and fetchers with several items at once in one
    worker: the same bytes as an inline pipe, whatever fails; batches to workers in turn; memory as
    planned; resume, epochs, stops. fetchers [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
@@ -136,20 +136,18 @@ static void blame__source_refuses__nothing_runs(void) {
     job j;
     dlp_pipe *p;
     dlp_batch *b;
-    const dlpi_worker_block *block;
+    dlp_stats stats;
     job_init(&j, BACKS_OFF);
     job_kind(&j, ASYNC);
     j.d.num_workers = 1;
     j.d.fetch.async.submit = refusing_submit;
     j.d.fetch.workers.retry_backoff_ms = 60000;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    block = p->workers[p->fetch->first_worker].block;
     CHECK(dlp_pipe_next_timeout(p, &b, 10) == DLP_TIMEOUT);
-    for (int i = 0;
-         i < 2000 && __atomic_load_n(&block->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
-        i++, test_pause(1000000);
-    CHECK(__atomic_load_n(&block->retried, __ATOMIC_SEQ_CST) > 0);
-    CHECK(__atomic_load_n(&block->running, __ATOMIC_SEQ_CST) == 0);
+    for (int i = 0; i < 2000 && inside_worker_state(p, 0) == DLP_WORKER_BUSY; i++)
+        test_pause(1000000);
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.stages[2].retried > 0);
+    CHECK(inside_running(p, 0) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -552,33 +550,6 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     return test_now_ns() - from;
 }
 
-/* Waiters, by hand: new batches and freed units wake those who may take them, and they alone. */
-static void wake__by_hand__right_waiters(void) {
-    rig r;
-    dlp_pipe *p;
-    uint32_t *mask;
-    rig_init(&r, 300, 10);
-    rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
-    r.pipe.prefetch_factor = 9;
-    if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
-    mask = &p->waiters[0].group[0].mask;
-    p->schedule.published = 18;
-    for (uint64_t n = 1; n < 8; n++) {
-        uint32_t want = 31;
-        for (uint64_t b = 18 - n; b < 18; b++) want &= ~(1u << b % 5);
-        *mask = 31;
-        dlpi_schedule_wake(p, n);
-        CHECK(*mask == want);
-    }
-    *mask = 31;
-    dlpi_wake_batch(p, p->work[0], 13, 2);
-    CHECK(*mask == (31 & ~(1u << 3)));
-    *mask = 31;
-    dlpi_rescan(p, 0, 0);
-    CHECK(*mask == 0);
-    CHECK(dlp_pipe_close(p) == DLP_OK);
-}
-
 /* Workers asleep are woken for their own batches at once, and not only when they check, which
    the first of them does after 100 ms. */
 static void wake__own_batch__at_once(void) {
@@ -839,7 +810,7 @@ static int worker_sleeps(void) {
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
-    tid = __atomic_load_n(&p->workers[p->fetch->first_worker].block->tid, __ATOMIC_SEQ_CST);
+    tid = inside_tid(p, 0);
     slept = sleeps_of(tid);
     for (int i = 0; i < 30; i++) {
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
@@ -878,7 +849,6 @@ int main(int argc, char **argv) {
     epochs__left_early__workers_stay();
     stop__at_any_moment__ends(seed);
     start__slow_worker__others_fetch();
-    wake__by_hand__right_waiters();
     wake__own_batch__at_once();
     pool__of_a_batch__one_at_a_time();
     source__broken__said();

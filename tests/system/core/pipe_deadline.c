@@ -434,6 +434,25 @@ static int has_warning(const dlp_pipe *p, const char *words) {
     return 0;
 }
 
+/* explain says the warnings first, in order, also where there is room for a part of them alone. */
+static void explained(dlp_pipe *p) {
+    char whole[8192], part[8192];
+    const char *at = whole, *text;
+    CHECK(dlp_pipe_explain(p, whole, sizeof whole) == (int)strlen(whole));
+    CHECK(dlp_pipe_explain(p, NULL, 0) > 0 && dlp_pipe_explain(p, NULL, 9) == DLP_ERR_ARG);
+    for (int i = 0; (text = dlp_pipe_warning(p, i)) != NULL; i++) {
+        CHECK(strncmp(at, "Warning: ", 9) == 0 && strncmp(at + 9, text, strlen(text)) == 0);
+        at += 9 + strlen(text);
+        CHECK(strncmp(at, ".\n", 2) == 0);
+        at += 2;
+    }
+    CHECK(strncmp(at, "Limit: ", 7) == 0);
+    for (long size = 1; size <= at - whole + 7; size += 13) {
+        CHECK(dlp_pipe_explain(p, part, (size_t)size) > size);
+        CHECK((long)strlen(part) == size - 1 && strncmp(part, whole, (size_t)size - 1) == 0);
+    }
+}
+
 static void start__too_many_workers__warns(void) {
     for (int what = 0; what < 4;
          what++) { /* bit 0: more than cores, bit 1: more than items in flight */
@@ -457,8 +476,33 @@ static void start__too_many_workers__warns(void) {
         CHECK(has_warning(p, "prefetch_factor x batch_size") == (what >> 1 & 1));
         CHECK(logged == (what & 1) + (what >> 1 & 1));
         CHECK(dlp_pipe_warning(p, logged) == NULL && dlp_pipe_warning(p, -1) == NULL);
+        explained(p);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
+}
+
+/* What dlp_log_stderr prints: a line for each warning. */
+static void log__to_stderr__a_line_for_each_warning(void) {
+    char path[64], text[400] = "", want[200];
+    rig r;
+    dlp_pipe *p = NULL;
+    int kept = dup(2), to;
+    snprintf(path, sizeof path, "/tmp/pipe_deadline.%d", (int)getpid());
+    to = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(to >= 0 && dup2(to, 2) == 2);
+    rig_default(&r);
+    r.pipe.log = dlp_log_stderr;
+    r.pipe.prefetch_factor = r.batch.batch_size = 1;
+    r.fetch.workers.num_workers = 2;
+    CHECK(rig_start(&r, &p) == DLP_OK);
+    fflush(stderr);
+    CHECK(dup2(kept, 2) == 2 && pread(to, text, sizeof text - 1, 0) > 0);
+    snprintf(want, sizeof want, "dlpipe: %s\n", dlp_pipe_warning(p, 0));
+    CHECK(strncmp(text, want, strlen(want)) == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    close(kept);
+    close(to);
+    remove(path);
 }
 
 int main(void) {
@@ -474,5 +518,6 @@ int main(void) {
     thread__affinity_and_stack__applied();
     start__stack_too_small__names_stage();
     start__too_many_workers__warns();
+    log__to_stderr__a_line_for_each_warning();
     return test_end("pipe_deadline");
 }

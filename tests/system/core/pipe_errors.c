@@ -1,11 +1,13 @@
 /* Failing callbacks: every policy, with every number of workers and both dispatch rules, gives what
    can be told beforehand from (seed, epoch, position), tries and replacements among them. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include <errno.h>
 #include <limits.h>
 
 #include "../../rig/pipe_rig.h"
+
+enum { REPLACE_MAX = 100 }; /* indices that a position is tried with, behind its own */
 
 static const int workers_of[] = {0, 1, 2, 7, 16};
 
@@ -111,10 +113,9 @@ static void expect_calls(const rig *r, fault *f, uint64_t index) {
 static uint64_t final_index(rig *r, fault *f, uint64_t epoch, uint64_t position, uint64_t *skips) {
     uint64_t index = rig_index(r, epoch, position);
     expect_calls(r, f, index);
-    for (uint32_t k = 1; k <= DLPI_REPLACE_MAX && !gets_through(r, f, index); k++) {
-        uint64_t key = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, r->sampler.seed, epoch);
-        uint64_t random = dlpi_absorb(dlpi_absorb(key, position), k);
-        index = rig_index(r, epoch, dlpi_below(dlpi_range_of(rig_samples(r)), random));
+    for (uint32_t k = 1; k <= REPLACE_MAX && !gets_through(r, f, index); k++) {
+        index = rig_index(r, epoch,
+                          inside_replacement(r->sampler.seed, epoch, position, k, rig_samples(r)));
         expect_calls(r, f, index);
         ++*skips;
     }
@@ -384,8 +385,8 @@ static void errors__row_waits__nothing_runs(void) {
         wire_faults(&r, &f, sf, stage, &w);
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
-        CHECK(p->workers[p->work[stage]->first_worker].n_parked == 1);
-        CHECK(p->workers[p->work[stage]->first_worker].block->running == 0);
+        CHECK(inside_parked(p, stage) == 1); /* an inline pipe has a worker for each stage */
+        CHECK(inside_running(p, stage) == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -642,13 +643,15 @@ static void errors__batch_callback_fails__retried_or_told(void) {
 /* ---- what callbacks return, say, and do to their items ---- */
 
 typedef struct odd {
-    int code;  /* what item 7, or the batch of it, returns */
-    int words; /* 1: with words; 2: item 6 says some, and succeeds */
+    int code;      /* what item 7, or the batch of it, returns */
+    int words;     /* 1: with words; 2: item 6 says some, and succeeds */
+    uint64_t item; /* 0: 7 */
+    dlp_item *out; /* of an asynchronous source */
 } odd;
 
 static int odd_item(const odd *o, dlp_item *it) {
     if (o->words == 2 && it->index == 6) dlp_fail(it->call, 12, "all is well");
-    if (it->index != 7) return 0;
+    if (it->index != (o->item ? o->item : 7)) return 0;
     if (o->words == 1) dlp_fail(it->call, 5, "seven");
     return o->code;
 }
@@ -720,13 +723,17 @@ static void wire_odd(rig *r, odd *o, int place, int workers) {
 /* Whatever number a callback returns, it is a failure that says so, but for what it may return:
    never an outcome of the library's own, never a silence. */
 static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
-    static const int codes[] = {INT_MIN, INT_MAX, -17, -9, -15, -8, -7, -6,  -1,  1,
-                                2,       3,       4,   5,  6,   7,  8,  100, -100};
+    static const int codes[] = {INT_MIN,     INT_MAX,   -17,         -9,      -15,
+                                -8,          -7,        -6,          -1,      1,
+                                2,           3,         4,           5,       6,
+                                7,           8,         100,         133,     -100,
+                                DLP_FULL,    DLP_EMPTY, DLP_TIMEOUT, DLP_END, DLP_EPOCH_END,
+                                DLP_STOPPED, DLP_SKIP};
     for (int place = 0; place < ODD_PLACES; place++)
         for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
             for (int workers = 0; workers < 3; workers += 2) {
                 rig r;
-                odd o = {codes[i], 0};
+                odd o = {.code = codes[i]};
                 dlp_error e;
                 char number[32];
                 int left, rc, items = place <= ODD_MAP;
@@ -740,10 +747,115 @@ static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
                 snprintf(number, sizeof number, "returned %d", codes[i]);
                 CHECK(rc == (items && codes[i] == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK));
                 CHECK(rc < 0 && e.code == rc && strstr(e.message, number) != NULL);
-                CHECK(codes[i] != 4 || strstr(e.message, "DLP_END") != NULL);
+                CHECK(codes[i] != DLP_END || strstr(e.message, "DLP_END") != NULL);
                 if (rc != DLP_ERR_CALLBACK && rc != DLP_ERR_LENGTH)
                     printf("  place %d code %d: %d %s\n", place, codes[i], rc, e.message);
             }
+}
+
+/* Linux has no errno above 4095, so that a callback's `return errno` is never a code of dlpipe. */
+static void codes__positive__none_is_an_errno(void) {
+    static const int codes[] = {
+#define X(name, value, text, hint) DLP_##name,
+        DLP_CODES(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        CHECK(codes[i] <= 0 || codes[i] > 4095);
+}
+
+/* An asynchronous source, and a stream, that return what errno might be where item 7 is due. */
+static int odd_submit(void *user, void *state, dlp_item *it) {
+    odd *o = user;
+    (void)state;
+    if (it->index == 7) return o->code;
+    o->out = it;
+    return rig_fetch(NULL, it);
+}
+
+static int odd_reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    odd *o = user;
+    (void)state;
+    (void)timeout_ms;
+    if (o->out == NULL || max < 1) return 0;
+    *done = o->out;
+    *code = 0;
+    o->out = NULL;
+    return 1;
+}
+
+static void errors__submit_or_stream_returns_errno__a_failure(void) {
+    for (int stream = 0; stream < 2; stream++)
+        for (int code = 1; code < 134; code++) {
+            rig r;
+            odd o = {.code = code};
+            dlp_error e;
+            int left, rc;
+            wire_odd(&r, &o, ODD_FETCH, 1);
+            r.dataset.open_end = stream;
+            if (!stream) {
+                r.fetcher = DLP_FETCH_ASYNC;
+                r.in_flight = 1;
+                r.async = (dlp_async){odd_submit, odd_reap};
+            }
+            rc = run_odd(&r, &e, &left);
+            CHECK(rc == DLP_ERR_CALLBACK && e.has_item && e.index == 7);
+        }
+}
+
+typedef struct warned {
+    int n;
+    char first[160];
+} warned;
+
+static void keep_warning(void *user, const char *message) {
+    warned *w = user;
+    if (strstr(message, "DLP_SKIP") == NULL) return; /* of too few cores */
+    if (w->n++ == 0) snprintf(w->first, sizeof w->first, "%s", message);
+}
+
+/* A callback leaves rows out by DLP_SKIP and no desc says that somebody expects it: the first batch
+   with such a row comes with a warning that names the item, what to read and what to set. */
+static void skip__nobody_asked_for_it__a_warning_for_each_stage(void) {
+    static const char *const words[] = {"\"fetch\"", "DLP_SKIP", "item 7", "valid[]",
+                                        "dataset.filter"};
+    for (int place = ODD_FETCH; place <= ODD_MAP; place++)
+        for (int policy = DLP_ON_ERROR_RAISE; policy <= DLP_ON_ERROR_DROP; policy++)
+            for (int workers = 0; workers < 3; workers += 2) {
+                rig r;
+                odd o = {.code = DLP_SKIP};
+                dlp_error e;
+                warned w = {0, ""};
+                int left, wanted = policy == DLP_ON_ERROR_RAISE;
+                wire_odd(&r, &o, place, workers);
+                r.fetch.on_error = r.item_map[0].workers.on_error = policy;
+                r.repeat.epochs = 3;
+                r.pipe.log = keep_warning;
+                r.pipe.log_user = &w;
+                CHECK(run_odd(&r, &e, &left) == DLP_END);
+                CHECK(left == (policy == DLP_ON_ERROR_REPLACE ? 0 : 3));
+                CHECK(w.n == wanted);
+                for (size_t i = 0; wanted && i < sizeof words / sizeof *words; i++)
+                    CHECK(strstr(w.first, i == 0 && place == ODD_MAP ? "\"map\"" : words[i]) ||
+                          (place == ODD_MAP && i == 4));
+                CHECK(w.first[0] == 0 || strlen(w.first) < sizeof w.first - 1);
+            }
+}
+
+static void skip__by_two_stages__warned_of_both(void) {
+    rig r;
+    odd o = {.code = DLP_SKIP}, late = {.code = DLP_SKIP, .item = 13};
+    dlp_error e;
+    warned w = {0, ""};
+    int left;
+    wire_odd(&r, &o, ODD_FETCH, 1);
+    r.n_item_maps = 1;
+    r.item_map[0].item = odd_map;
+    r.item_map[0].user = &late;
+    r.repeat.epochs = 2;
+    r.pipe.log = keep_warning;
+    r.pipe.log_user = &w;
+    CHECK(run_odd(&r, &e, &left) == DLP_END && left == 4 && w.n == 2);
 }
 
 /* Words that an item said, and then did well, are not told of the next one. */
@@ -752,7 +864,7 @@ static void errors__words_of_another_item__not_told(void) {
         for (int words = 1; words < 3; words++)
             for (int workers = 0; workers < 2; workers++) {
                 rig r;
-                odd o = {-3, words};
+                odd o = {.code = -3, .words = words};
                 dlp_error e;
                 int left;
                 if (place == ODD_COLLATE && words == 1) continue;
@@ -1267,6 +1379,10 @@ int main(int argc, char **argv) {
     error_format__each_part__in_its_place();
     pipe_error__nothing_wrong__as_documented();
     errors__callback_returns_any_number__a_failure_that_names_it();
+    codes__positive__none_is_an_errno();
+    errors__submit_or_stream_returns_errno__a_failure();
+    skip__nobody_asked_for_it__a_warning_for_each_stage();
+    skip__by_two_stages__warned_of_both();
     errors__plain_row__zeroed_fixed_and_an_item();
     errors__words_of_another_item__not_told();
     errors__callback_changes_its_item__nothing_else_is_spoiled();

@@ -15,7 +15,8 @@ static uint64_t tokens_of(uint64_t index) { return index * 7 % (TOKENS_MAX + 1);
 static uint64_t notes_of(uint64_t index) { return index * 5 % (NOTES_MAX + 1); }
 static uint16_t token(uint64_t index, uint64_t i) { return (uint16_t)(1 + index * 31 + i); }
 
-enum { FINE, DIRTY_TAIL, TOO_LONG, FIXED_LENGTH };
+enum { FINE, DIRTY_TAIL, TOO_LONG, FIXED_LENGTH, FORGETS };
+enum { NOTHING, TOKENS, NOTES };
 
 static int ragged_fetch(void *user, dlp_item *it) {
     int how = *(const int *)user;
@@ -30,6 +31,8 @@ static int ragged_fetch(void *user, dlp_item *it) {
     memcpy(it->data[1], &label, sizeof label);
     it->length[0] = tokens_of(it->index);
     it->length[2] = notes_of(it->index);
+    if (how == FORGETS + TOKENS) it->length[0] = 0;
+    if (how == FORGETS + NOTES) it->length[2] = 0;
     if (how == TOO_LONG && it->index == 21) it->length[2] = NOTES_MAX + 1;
     if (how == FIXED_LENGTH && it->index == 21) it->length[1] = 1;
     return 0;
@@ -256,6 +259,40 @@ static int own_collate(void *user, dlp_collate *c) {
     return 0;
 }
 
+static void keep_warning(void *user, const char *message) {
+    char *all = user;
+    if (strstr(message, "length") != NULL) strcat(strcat(all, message), "\n");
+}
+
+/* fetch writes rows of a ragged field and forgets to set their number: the first batch comes with a
+   warning that names the field, in each way in which a batch is made. */
+static void ragged__length_never_set__warned_after_the_first_batch(void) {
+    static const char *const names[] = {NULL, "\"tokens\"", "\"notes\""};
+    for (int forgets = NOTHING; forgets <= NOTES; forgets++)
+        for (int collate = IN_PLACE; collate <= PACK; collate++)
+            for (int workers = 0; workers < 3; workers += 2) {
+                rig r;
+                dlp_pipe *p;
+                dlp_batch *b;
+                char all[1000] = "";
+                int how = FORGETS + forgets, n = 0;
+                rig_ragged(&r, fields, &how, collate);
+                r.fetch.num_workers = workers;
+                r.pipe.log = keep_warning;
+                r.pipe.log_user = all;
+                if (rig_open(&r, &p) != DLP_OK) return;
+                for (; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; n++) {
+                    const char *newline = strchr(all, '\n');
+                    CHECK((newline != NULL) == (forgets != NOTHING));
+                    if (forgets != NOTHING)
+                        CHECK(strstr(all, names[forgets]) && newline[1] == 0 && /* one, whole */
+                              strstr(all, "item->length[") && newline - all < 159);
+                    CHECK(dlp_pipe_release(p, b) == DLP_OK);
+                }
+                CHECK(n > 1 && dlp_pipe_close(p) == DLP_OK);
+            }
+}
+
 static void ragged__custom_collate__its_own_fields(void) {
     for (int workers = 0; workers < 3; workers++)
         for (int dispatch = 0; dispatch < 2; dispatch++) {
@@ -362,6 +399,7 @@ int main(void) {
     ragged__more_than_max_per_batch__error_names_item();
     ragged__wrong_length__error_names_field_and_item();
     ragged__length_of_a_failed_item__forgotten();
+    ragged__length_never_set__warned_after_the_first_batch();
     ragged__custom_collate__its_own_fields();
     ragged__builtin_collate_with_other_fields__refused();
     ragged__bytes_not_written__zero();

@@ -88,6 +88,7 @@ static int run_some(rig *r, int stop, seen *out, dlp_state *states) {
         dlp_state now;
         out[n] = seen_plain(b);
         CHECK(b->sequence < RUN_MAX);
+        batch_spoil(b);
         CHECK(dlp_pipe_state(p, b, &now) == DLP_OK);
         if (states) states[n] = now;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);

@@ -203,9 +203,37 @@ static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* Waiters, by hand: new batches and freed units wake those who may take them, and they alone. */
+static void wake__by_hand__right_waiters(void) {
+    rig r;
+    dlp_pipe *p;
+    uint32_t *mask;
+    rig_init(&r, 300, 10);
+    rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
+    r.pipe.prefetch_factor = 9;
+    if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
+    mask = &p->waiters[0].group[0].mask;
+    p->schedule.published = 18;
+    for (uint64_t n = 1; n < 8; n++) {
+        uint32_t want = 31;
+        for (uint64_t b = 18 - n; b < 18; b++) want &= ~(1u << b % 5);
+        *mask = 31;
+        dlpi_schedule_wake(p, n);
+        CHECK(*mask == want);
+    }
+    *mask = 31;
+    dlpi_wake_batch(p, p->work[0], 13, 2);
+    CHECK(*mask == (31 & ~(1u << 3)));
+    *mask = 31;
+    dlpi_rescan(p, 0, 0);
+    CHECK(*mask == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(void) {
     sleep__last_look_of_the_scheduler__ordered_behind_its_word();
     wake__taken_while_falling_asleep__next_one_wakes_another();
     wake__first_worker_is_full__another_is_woken();
+    wake__by_hand__right_waiters();
     return test_end("pipe_wake");
 }

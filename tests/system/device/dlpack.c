@@ -40,7 +40,6 @@ typedef struct DLManagedTensorVersioned {
     DLTensor dl_tensor;
 } DLManagedTensorVersioned;
 
-#define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../rig/pipe_rig.h"
 #include <signal.h>
@@ -353,8 +352,8 @@ static void fork__child_deletes__parent_not_touched(void) {
     t = lend(p, b, 0);
     pid = fork();
     if (pid == 0) {
-        if (!dlpi_forked(p)) _exit(0);           /* emulators do not wipe the page that tells */
-        pthread_mutex_lock(&dlpi_exported_lock); /* as if another thread had it when it forked */
+        if (!inside_forked(p)) _exit(0); /* emulators do not wipe the page that tells */
+        inside_exported_lock();          /* as if another thread had it when it forked */
         t->deleter(t);
         _exit(0);
     }

@@ -2,7 +2,7 @@
 /* Ranks that agree on where an epoch ends: each in a thread, with an all-reduce for agree and one
    for its training step, so that whatever waits for something else than a step of the others hangs,
    which is told. Equal steps, rows as written down, ends, failures, resumes. agree [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 

@@ -126,7 +126,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->events = (int)(test_pick(&d, 2) * test_pick(&d, 4));
     c->share = processes && test_pick(&d, 8) == 0 ? 1 + (int)test_pick(&d, 4) : 0;
     if (c->share == SHARE_ONE && c->o.steps == DLP_FOREVER) c->share = SHARE_WAIT;
-    c->sharers = c->share == SHARE_ONE ? 1 + (int)test_pick(&d, 3) : 1;
+    c->sharers = 1 + (int)test_pick(&d, 3);
     c->leaves = c->sharers > 1 && test_pick(&d, 2);
     if (c->share) c->events = 0;
     c->raises = !c->share && test_pick(&d, 3) == 0;
@@ -400,14 +400,19 @@ typedef struct listener {
 static listener listeners_[MOST_LISTENERS];
 static uint32_t given_[MOST_EPOCHS][MOST_ROWS]; /* of SHARE_ONE: how often each was released */
 
-static int listener_opens(listener *k, dlp_subscriber **s) {
+/* The policy of a subscriber to all batches; the first one's is the configuration's. */
+static int policy_of(const listener *k) {
+    return k->number == 0 ? now_.share : 1 + (now_.share + k->number) % 3;
+}
+
+static int listener_opens(listener *k, dlp_subscriber **s, int tries) {
     char name[64];
     dlp_subscriber_desc d = {.max_held = 1,
-                             .when_behind = now_.share == SHARE_ONE ? 0 : now_.share - 1};
+                             .when_behind = now_.share == SHARE_ONE ? 0 : policy_of(k) - 1};
     dlp_error err;
     snprintf(name, sizeof name, "inputs_random.%d", (int)getpid());
     k->rc = DLP_ERR_SYSTEM;
-    for (int i = 0; i < 20000 && k->rc != DLP_OK; i++)
+    for (int i = 0; i < tries && k->rc != DLP_OK; i++)
         if ((k->rc = dlp_subscriber_open(s, name, &d, &err)) != DLP_OK) poll(NULL, 0, 1);
     return k->rc;
 }
@@ -419,27 +424,37 @@ static const char *heard_wrong(const dlp_batch *b, int64_t last) {
     if (b->epoch < (uint64_t)now_.o.epochs)
         what = batch_wrong(b, b->epoch, (uint32_t)b->in_epoch, 0, 1,
                            batches_of(&now_.o, b->epoch, 0, 1));
-    if (what == NULL && at <= last && !now_.leaves) what = "order";
+    if (what == NULL && at <= last && !(now_.leaves && now_.share == SHARE_ONE)) what = "order";
     return what;
 }
 
-/* Each batch is what it says, and they come in order; a policy may leave some out. Of those that
-   share batches one may leave with one, which another has then. */
+/* True if the subscriber is to leave now, with the batch: of those that share batches one, whose
+   batch another one has then; of those that get all of them any but the first, which comes back. */
+static int listener_leaves(const listener *k) {
+    if (!now_.leaves) return 0;
+    if (now_.share == SHARE_ONE) return k->number == 0 && k->got == 2;
+    return k->number > 0 && k->got % 3 == 2;
+}
+
+/* Each batch is what it says, and they come in order; a policy may leave some out. */
 static void *listen_to(void *arg) {
     listener *k = arg;
     dlp_subscriber *s = NULL;
     dlp_batch *b;
     int64_t last = -1;
-    if (listener_opens(k, &s) != DLP_OK) return NULL;
+    if (listener_opens(k, &s, 20000) != DLP_OK) return NULL;
     while ((k->rc = dlp_subscriber_next_timeout(s, &b, 30000)) == DLP_OK) {
         const char *what = heard_wrong(b, last);
         uint64_t epoch = b->epoch, number = b->in_epoch;
         if (what) snprintf(k->wrong, sizeof k->wrong, "a subscriber's batch: %s", what);
         last = (int64_t)(epoch << 32 | number);
         k->got++;
-        if (now_.leaves && k->number == 0 && k->got == 2) {
-            k->rc = DLP_END;
-            break;
+        if (listener_leaves(k)) {
+            if (k->got % 2) dlp_subscriber_release(s, b);
+            dlp_subscriber_close(s);
+            if (now_.share != SHARE_ONE && listener_opens(k, &s, 20) == DLP_OK) continue;
+            k->rc = DLP_END; /* the pipe may have ended */
+            return NULL;
         }
         if (now_.share != SHARE_WAIT && k->got % 3 == 0) poll(NULL, 0, 2);
         dlp_subscriber_release(s, b);
@@ -648,7 +663,7 @@ static void tally(const config *c) {
                              c->guard == GUARD_REPLACE,
                              c->share,
                              c->share == SHARE_ONE,
-                             c->leaves,
+                             c->share && c->leaves,
                              errors_,
                              c->least && o->kind == OF_PARTS,
                              c->set};

@@ -492,6 +492,7 @@ static void named(char *text) {
 
 int main(int argc, char **argv) {
     signal(SIGALRM, hung);
+    epoch_ = shm_shared(sizeof *epoch_);
     processes_ = shm_missing() == NULL;
     if (argc > 2 && argv[1][0] == '=') {
         named(argv[2]);

@@ -599,6 +599,35 @@ static uint32_t case_rig(int which, rig *r) {
     return which == SLOW_CONSUMER ? 10000 : 0;
 }
 
+static int tells_too_much(void *user, char *buf, size_t size) {
+    (void)user;
+    memset(buf, 'x', size);
+    return (int)size + 100;
+}
+static int tells_nothing(void *user, char *buf, size_t size) {
+    (void)user;
+    (void)buf;
+    (void)size;
+    return 5;
+}
+
+/* What workers wait for is told by the user, who may leave out the end of the line. */
+static void explain__tell_without_an_end__line_is_cut(void) {
+    for (int nothing = 0; nothing < 2; nothing++) {
+        char text[4096], x[256], line[320];
+        dlp_pipe *p;
+        rig r;
+        stat_rig(&r, 1);
+        r.fetch.workers.tell = nothing ? tells_nothing : tells_too_much;
+        CHECK(rig_start(&r, &p) == DLP_OK);
+        memset(x, 'x', 255);
+        x[nothing ? 0 : 255] = 0;
+        snprintf(line, sizeof line, "Waits: stage 'fetch': %s.\n", x);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && strstr(text, line) != NULL);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static void explain__real_runs__names_the_limit(void) {
     static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the consumer",
                                         "Limit: stage 'batch'", "Limit: stage 'map'",
@@ -644,6 +673,105 @@ static void explain__one_more_worker__gives_what_was_foretold(void) {
     }
 }
 
+/* A fetch that computes for item_us on its core. */
+static int burning_fetch(void *user, dlp_item *it) {
+    struct timespec t;
+    uint64_t until = 0, now = 0;
+    (void)user;
+    memset(it->data[0], 1, 8);
+    for (int i = 0; i == 0 || now < until; i++) {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+        if (i == 0) until = now + item_us * UINT64_C(1000);
+    }
+    return 0;
+}
+
+/* Share of the time of fetch that it used a core, and that it waited for one. */
+static double cores_of(const rig *r, double *waits) {
+    rig once = *r;
+    dlp_pipe *p = NULL;
+    dlp_stats s;
+    uint64_t batches;
+    if (!CHECK(rig_start(&once, &p) == DLP_OK)) return 0;
+    CHECK(rig_drain(p, &batches) == DLP_END && dlp_pipe_stats(p, &s) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    *waits = (double)s.stages[2].core_wait_ns / (double)s.stages[2].busy_ns;
+    return (double)s.stages[2].cpu_ns / (double)s.stages[2].busy_ns;
+}
+
+/* What an inline stage uses of the cores is measured: where it sleeps, and where it computes. */
+static void stats__inline__cores_in_use_are_known(void) {
+    for (int burns = 0; burns < 2; burns++) {
+        double share = -1, waits = 0;
+        int ok = 0;
+        for (int tries = 0; tries < 10 && !ok; tries++) {
+            rig r;
+            stat_rig(&r, 0);
+            if (burns) r.dataset.fetch = burning_fetch;
+            item_us = 500;
+            r.dataset.n_items = 400;
+            share = cores_of(&r, &waits);
+            CHECK(share >= 0 && share <= 1.01 && waits >= 0 && waits <= 1.01);
+            ok = burns ? share + waits > 0.8 && share > 0.1 : share > 0 && share < 0.3;
+        }
+        if (!CHECK(ok)) printf("  burns %d: %.2f of a core, waits %.2f\n", burns, share, waits);
+    }
+}
+
+/* The numbers of workers that explain names for an inline stage whose items sleep or compute,
+   against what they then give. */
+static void foretold_inline(int burns, uint32_t step_us) {
+    char text[4096];
+    const char *at;
+    int tries = 0, ok = 0, quiet = 0;
+    for (; tries < 6 && !ok; tries++) {
+        double waits = 0, gives[8] = {0}, said[8] = {0}, now;
+        int workers[8] = {0}, n = 0;
+        rig r;
+        stat_rig(&r, 0);
+        if (burns) r.dataset.fetch = burning_fetch;
+        item_us = burns ? 4000 : 20000; /* of which a busy machine makes 24 ms */
+        r.batch.batch_size = 4;
+        r.dataset.n_items = burns ? 120 : 40;
+        if (burns) (void)cores_of(&r, &waits);
+        quiet += waits < 0.05;
+        run_and_explain(&r, step_us, text, sizeof text);
+        now = rate;
+        at = strstr(text, "set num_workers; ");
+        ok = burns && at == NULL && (waits > 0.05 || dlpi_cpu_count() < 2);
+        while (at != NULL && n < 8 && (at = strpbrk(at, "0123456789")) != NULL) {
+            char *end;
+            workers[n] = (int)strtol(at, &end, 10);
+            at = strstr(end, "about ") + strlen("about ");
+            said[n++] = strtod(at, &end);
+            at = strncmp(end, " items/s", 8) == 0 ? end + 8 : end;
+            if (at[0] != ',') break;
+        }
+        for (int k = 0; k < n; k++) {
+            r.fetch.workers.num_workers = workers[k];
+            r.dataset.n_items = 40 * (uint64_t)(workers[k] < 4 ? 4 : workers[k]);
+            run_and_explain(&r, step_us, text, sizeof text);
+            gives[k] = rate;
+            ok = is_about(said[k], gives[k], 0.25) && (k == 0 || ok);
+        }
+        ok = ok && (burns || n == (step_us ? 3 : 4));
+        for (int k = 0; k < n && (!ok || getenv("STATS_SAY")); k++)
+            printf("  burns %d, step %u: inline %.0f, %d workers: foretold %.0f, got %.0f\n", burns,
+                   step_us, now, workers[k], said[k], gives[k]);
+    }
+    if (!ok && burns && quiet < 3)
+        printf("  inline, computing: not judged, the machine is too busy\n");
+    else
+        CHECK(ok);
+}
+
+static void explain__inline__gives_what_was_foretold(void) {
+    foretold_inline(0, 0);
+    foretold_inline(0, 30000);
+    foretold_inline(1, 0);
+}
+
 /* Counters of batches with work_ns of work that come every all_ns. */
 static int says_inline(uint64_t work_ns, uint64_t all_ns, const char *figure) {
     dlp_stats s;
@@ -683,7 +811,10 @@ int main(void) {
     trace__ring_runs_over_while_read__no_torn_event();
     write__real_run__valid_files();
     explain__something_hangs__named();
+    explain__tell_without_an_end__line_is_cut();
     explain__real_runs__names_the_limit();
     explain__one_more_worker__gives_what_was_foretold();
+    stats__inline__cores_in_use_are_known();
+    explain__inline__gives_what_was_foretold();
     return test_end("pipe_stats");
 }

@@ -1,5 +1,5 @@
 /* What a measured pipe would do with other workers, foretold and then done. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
@@ -265,6 +265,33 @@ static void predict__others_have_the_cores__no_gain(void) {
     CHECK(strstr(words_of(&s), "raise num_workers; 3 should give about 3000") != NULL);
 }
 
+/* An inline stage of which the consumer's time is known: what waits is told numbers of workers, what
+   computes as many as there are cores, and what others keep from a core is told so. */
+static void predict__inline__waits_computes_or_is_kept_from_a_core(void) {
+    static const char numbers[] =
+        "set num_workers; 1 should give about 1000 items/s, 2 about 2000, 4 "
+        "about ";
+    static const struct {
+        double cpu, core_wait;
+        const char *words, *then;
+    } cases[] = {{0.02, 0, numbers, ", 64 about "},
+                 {0.02, 0.5, numbers, ", 64 about "},
+                 {1, 0, numbers, "; then the limit is the cores"},
+                 {0.8, 0.1, numbers, ", 8 about "},
+                 {0.3, 0.7, "a worker would give nothing: ", "the cores are the limit already"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlp_stats s = stats_of(32, 1e6, cases[i].cpu, 0, 0);
+        const char *at;
+        s.cpus = 4;
+        s.prefetch_factor = 1;
+        s.stages[1].core_wait_ns = (uint64_t)(cases[i].core_wait * (double)s.stages[1].busy_ns);
+        at = strstr(words_of(&s), cases[i].words);
+        CHECK(at != NULL && strstr(at, cases[i].then) != NULL);
+        if (at == NULL || strstr(at, cases[i].then) == NULL)
+            printf("  case %d: %s", (int)i, words_of(&s));
+    }
+}
+
 /* The same with real neighbours: as many processes that compute as there are cores. */
 static pid_t neighbour[8];
 
@@ -315,9 +342,9 @@ static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s
 /* Workers that compute find no core, and are told so, also where threads of one do; workers that
    wait for something else are not kept from their advice. Three tries each: one must do. */
 static void predict__busy_neighbours__cores_are_the_limit(void) {
-    uint64_t sched[2];
-    int cpus = dlpi_cpu_count();
-    if (cpus > 8 || !dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) {
+    cpu_set_t set;
+    int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (cpus > 8 || access("/proc/thread-self/schedstat", R_OK) != 0) {
         printf("the kernel does not tell who waits for a core, or there are many: not judged\n");
         return;
     }
@@ -368,21 +395,6 @@ static void predict__two_stages__the_slower_one(void) {
     s.stages[2].busy_ns = s.items * 1000000;
     s.prefetch_factor = 1;
     CHECK(about(foretell(&s, (dlp_predict_desc){.workers = {0, 16, 16}}, &p), 16 / 1.1e-3));
-}
-
-static void heap__any_order_in__first_to_end_out_first(void) {
-    static dlpi_sim m;
-    uint64_t random = 8;
-    for (int i = 0; i < 300; i++) {
-        dlpi_sim_work w = {(double)(test_pick(&random, 200)), 0, 0};
-        dlpi_sim_push(&m, &m.stage[0], &w);
-        if (i % 3 == 2) dlpi_sim_pop(&m, &m.stage[0]);
-    }
-    CHECK(m.stage[0].working == 200);
-    for (double last = 0; m.stage[0].working > 0; dlpi_sim_pop(&m, &m.stage[0])) {
-        CHECK(m.worker[0].end >= last);
-        last = m.worker[0].end;
-    }
 }
 
 static void predict__nothing_measured_or_out_of_range__said(void) {
@@ -447,12 +459,12 @@ static void predict__any_stats__ends(void) {
 }
 
 int main(void) {
-    heap__any_order_in__first_to_end_out_first();
     predict__stats_by_hand__what_must_be();
     predict__two_stages__the_slower_one();
     predict__nothing_measured_or_out_of_range__said();
     predict__any_stats__ends();
     predict__others_have_the_cores__no_gain();
+    predict__inline__waits_computes_or_is_kept_from_a_core();
     predict__busy_neighbours__cores_are_the_limit();
     judge_until = test_now_ns() + UINT64_C(4000000000);
     predict__slow_collate_or_steps__as_then_measured();

@@ -1066,6 +1066,7 @@ static void buckets__of_another_kind__refused(void) {
         CHECK(dlpi_s3_bucket_beyond(&s3, aws[i]) && dlpi_s3_bucket_beyond(&named, aws[i]));
         CHECK((dlpi_s3_bucket_beyond(&other, aws[i]) != NULL) == (i == 0));
     }
+    CHECK(dlpi_s3_bucket_beyond(&other, ".") && dlpi_s3_bucket_beyond(&other, ".."));
     CHECK(!dlpi_s3_bucket_beyond(&s3, "usual") && !dlpi_s3_bucket_beyond(&s3, "--x-s3"));
     CHECK(!dlpi_s3_bucket_beyond(&s3, "ap-6fe-s3alias"));
 }
@@ -1282,7 +1283,7 @@ static void process__status_lost__answer_counts(void) {
 
 /* ---- servers: one thread that answers as STS, container or machine do ---- */
 
-enum { NORMAL, SLOW, GARBAGE, HUGE_ONE, CUT, EMPTY, STATUS, NO_KEYS, SAME };
+enum { NORMAL, SLOW, GARBAGE, HUGE_ONE, CUT, EMPTY, STATUS, NO_KEYS, SAME, LONG_SECRET };
 
 static struct {
     int fd;
@@ -1309,19 +1310,25 @@ static void answer_with(char *out, size_t size, int status, const char *body) {
              strlen(body), body);
 }
 
+static const char *long_tail(void) { /* of a secret */
+    static char tail[300];
+    memset(tail, 'x', sizeof tail - 1);
+    return tail;
+}
+
 static void answer_json(char *out, size_t size) {
-    char body[1024], until[64] = "";
+    char body[2048], until[64] = "";
     unsigned n = server.mode == SAME ? 7 : ++server.issued;
     if (server.until[0]) snprintf(until, sizeof until, ", \"Expiration\": \"%s\"", server.until);
     snprintf(body, sizeof body,
              "{\"Code\": \"Success\", \"Type\": \"AWS-HMAC\", \"AccessKeyId\": "
-             "\"AKID%u\", \"SecretAccessKey\": \"" SECRET "\", \"Token\": \"" TOKEN "%u\"%s}",
-             n, n, until);
+             "\"AKID%u\", \"SecretAccessKey\": \"" SECRET "%s\", \"Token\": \"" TOKEN "%u\"%s}",
+             n, server.mode == LONG_SECRET ? long_tail() : "", n, until);
     answer_with(out, size, 200, server.mode == NO_KEYS ? "{\"Code\": \"Success\"}" : body);
 }
 
 static void answer_sts(char *out, size_t size) {
-    char body[1400];
+    char body[2048];
     if (server.mode == NO_KEYS) {
         answer_with(out, size, 200, "<AssumeRoleWithWebIdentityResponse/>");
         return;
@@ -1330,10 +1337,11 @@ static void answer_sts(char *out, size_t size) {
              "<AssumeRoleWithWebIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/"
              "\">\n<AssumeRoleWithWebIdentityResult><SubjectFromWebIdentityToken>x"
              "</SubjectFromWebIdentityToken><Credentials><SessionToken>" TOKEN
-             "%u</SessionToken><SecretAccessKey>" SECRET "</SecretAccessKey><Expiration>%s"
+             "%u</SessionToken><SecretAccessKey>" SECRET "%s</SecretAccessKey><Expiration>%s"
              "</Expiration><AccessKeyId>AKID%u</AccessKeyId></Credentials>"
              "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>\n",
-             server.issued + 1, server.until, server.issued + 1);
+             server.issued + 1, server.mode == LONG_SECRET ? long_tail() : "", server.until,
+             server.issued + 1);
     server.issued++;
     answer_with(out, size, 200, body);
 }
@@ -1359,7 +1367,9 @@ static void answer_status(char *out, size_t size) {
     if (strncmp(server.last, "POST", 4) == 0)
         snprintf(body, sizeof body,
                  "<ErrorResponse><Error><Type>Sender</Type><Code>"
-                 "InvalidIdentityToken</Code><Message>" TOKEN "</Message></Error></ErrorResponse>");
+                 "%s</Code><Message>" TOKEN "</Message></Error></ErrorResponse>",
+                 server.status == 400 && server.times ? "IDPCommunicationError"
+                                                      : "InvalidIdentityToken");
     answer_with(out, size, server.status, body);
     if (server.times && --server.times == 0) server.mode = NORMAL;
 }
@@ -1646,6 +1656,27 @@ static void answer__table__used_or_refused(void) {
             test_tries(answer_try);
             if (test_failures > before) printf("answer %d, %zu: %s\n", source, i, error.message);
         }
+    }
+}
+
+static void web__provider_silent__asked_again(void) {
+    as_web(TOKEN "\n");
+    config->attempts = 3;
+    server.status = 400;
+    server.times = 2;
+    strcpy(server.until, "2013-05-24T01:00:00Z");
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    CHECK(fetch() == DLP_OK && got_keys("AKID1") && DLPI_LOAD_RLX(&server.requests) == 3);
+}
+
+/* A secret of 161 characters is too long, and not missing. */
+static void answer__secret_too_long__said_so(void) {
+    for (int source = 0; source < 2; source++) {
+        if (source == 0) as_container();
+        if (source == 1) as_web(TOKEN "\n");
+        strcpy(server.until, "2013-05-24T01:00:00Z");
+        DLPI_STORE_RLX(&server.mode, LONG_SECRET);
+        CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "secret key that is too long"));
     }
 }
 
@@ -2153,6 +2184,8 @@ int main(int argc, char **argv) {
     container__token__sent();
     container__far_or_odd__not_asked();
     answer__table__used_or_refused();
+    web__provider_silent__asked_again();
+    answer__secret_too_long__said_so();
     web__form__encoded();
     machine__role__checked();
     cred_cache__clock_goes_on__refreshed_in_time();

@@ -1,12 +1,14 @@
 /* A server that means harm, or is broken in ways that look like it: whatever it sends, no bytes are
    given out that are not the object's, nothing goes on for ever, nothing of one answer is taken for
    another, and what it says about itself cannot spoil messages or later requests. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
 #include "../../../dlpipe_s3.h"
 
 #include "../../rig/s3_mock.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside.h"
 
 /* ---- the rig ---- */
 
@@ -95,7 +97,16 @@ static int ask(dlp_s3_request *r, const char *key, uint64_t offset, uint64_t len
 
 static int took_ms(void) { return (int)((test_now_ns() - from_ns) / 1000000); }
 
-static int connections_out(void) { return (int)io->connections_out; }
+static int connections_out(void) {
+    uint32_t n;
+    inside_s3_out(io, &n);
+    return (int)n;
+}
+
+static uint64_t put_at(void) {
+    uint64_t at_once;
+    return inside_s3_put_at(io, &at_once);
+}
 
 /* ---- answers that are never the object ---- */
 
@@ -364,7 +375,7 @@ static void drain__trickling__ends(void) {
     CHECK_SOON(ask(&r, "k", 0, 100, 100) == DLP_OK);
     CHECK_SOON(connections_out() == 2);
     from_ns = test_now_ns();
-    while (connections_out() == 2 && took_ms() < 1500) dlpi_s3_turn(io, test_now_ns() + 20000000);
+    while (connections_out() == 2 && took_ms() < 1500) inside_s3_turn(io, test_now_ns() + 20000000);
     CHECK_SOON(connections_out() == 1);
     end();
 }
@@ -387,7 +398,7 @@ static void error__with_odd_names__is_one_line(void) {
     s3_mock_on(mock, "/bucket/l", -1, (s3_mock_reply){.status = 400, .body = region});
     CHECK(ask(&r, "l", 0, 0, 100) == DLP_ERR_REMOTE && r.error.http_status == 400);
     CHECK(ask(&r, "good", 0, 0, 100) == DLP_OK); /* later requests are no worse for it */
-    CHECK(dlpi_s3_region_find(s3->common, "bucket") == NULL);
+    CHECK(!inside_s3_knows_region(s3, "bucket"));
     end();
 }
 
@@ -523,12 +534,9 @@ static void redirect__near_by__is_told_apart(void) {
     s3_mock_request q;
     char lines[200];
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
-        dlpi_s3_endpoint own, to;
-        const char *why;
-        CHECK(dlpi_s3_endpoint_parse(&own, pairs[i].endpoint, &why) == DLP_OK);
-        CHECK(dlpi_s3_endpoint_parse(&to, pairs[i].to, &why) == DLP_OK);
-        if (dlpi_s3_kin(&to, &own) != (pairs[i].kin != 0)) printf("  %s\n", pairs[i].to);
-        CHECK(dlpi_s3_kin(&to, &own) == (pairs[i].kin != 0));
+        int kin = inside_s3_kin(pairs[i].to, pairs[i].endpoint);
+        if (kin != pairs[i].kin) printf("  %s\n", pairs[i].to);
+        CHECK(kin == pairs[i].kin);
     }
     begin();
     s3_mock_object(other, "/there", 100);
@@ -591,7 +599,7 @@ static size_t put_answered_early(const char *first, const char *second, int stat
     CHECK(dlp_s3_submit(io, &r) == DLP_OK && turns(&one, 2) == 0);
     peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(peer >= 0 && turns(&one, 4) == 0);
-    taken = io->connections[0].put_at;
+    taken = put_at();
     for (ssize_t n = 1; n > 0 && (once || got == 0); got += n > 0 ? (size_t)n : 0)
         n = recv(peer, sink, sizeof sink, MSG_DONTWAIT);
     CHECK(send(peer, first, strlen(first), MSG_NOSIGNAL) > 0);
@@ -773,6 +781,7 @@ static void tls__takes_all_at_once__is_given_a_share(void) {
                              fake_write, fake_pending, fake_close};
     struct sockaddr_in a;
     dlp_s3_request r;
+    uint32_t connections;
     dlp_s3_desc d;
     char url[64];
     listen_by_hand(&a);
@@ -787,14 +796,12 @@ static void tls__takes_all_at_once__is_given_a_share(void) {
     r.body = memory; /* which nobody reads */
     r.capacity = UINT64_C(1) << 46;
     CHECK(dlp_s3_submit(io, &r) == DLP_OK);
-    for (uint64_t i = 0, before = 0; i < 5 || before == 0;
-         i++, before = io->connections[0].put_at) {
-        CHECK(dlpi_s3_turn(io, UINT64_MAX) == 0);
-        CHECK(io->connections[0].put_at - before <= 2 * DLPI_S3_AT_ONCE);
-        if (io->connections[0].put_at == r.capacity || i == 1000) break;
+    for (uint64_t i = 0, before = 0, at_once; i < 5 || before == 0; i++, before = put_at()) {
+        CHECK(inside_s3_turn(io, UINT64_MAX) == 0);
+        CHECK(inside_s3_put_at(io, &at_once) - before <= 2 * at_once);
+        if (put_at() == r.capacity || i == 1000) break;
     }
-    CHECK(io->ops_out == 1 && io->connections[0].put_at > 0 &&
-          io->connections[0].put_at < r.capacity);
+    CHECK(inside_s3_out(io, &connections) == 1 && put_at() > 0 && put_at() < r.capacity);
     close(listener);
     end();
 }

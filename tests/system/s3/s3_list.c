@@ -569,6 +569,36 @@ static void list__keys_twice_or_in_disorder__refused(void) {
     end();
 }
 
+/* Keys that prefix and start_after exclude, at the beginning, in the middle and on a later page. */
+static void list__keys_not_asked_for__refused_with_the_key(void) {
+    static const struct {
+        const char *pages[2], *key;
+        int given;
+    } bad[] = {{{LAST(KEY("a"))}, "'a'", 0},
+               {{LAST(KEY("p/b") KEY("q"))}, "'q'", 0},
+               {{LAST(KEY("p/b") UNDER("q/"))}, "'q/'", 0},
+               {{PAGE(KEY("p/b"), "1"), LAST(KEY("pa"))}, "'pa'", 1},
+               {{LAST(KEY("p/a") KEY("p/b"))}, "'p/a'", 0},
+               {{LAST(KEY("p/a/0"))}, "'p/a/0'", 0},
+               {{LAST(UNDER("p/A/"))}, "'p/A/'", 0}};
+    static const char *const good[] = {PAGE(UNDER("p/a/"), "1"), LAST(KEY("p/b"))};
+    for (size_t i = 0; i <= sizeof bad / sizeof bad[0]; i++) {
+        const bool fine = i == sizeof bad / sizeof bad[0];
+        dlp_s3_object o;
+        dlp_s3_error err;
+        dlp_s3_list *l;
+        int given = 0, rc;
+        begin(serve_script);
+        script_pages = fine ? good : bad[i].pages, n_script_pages = 2;
+        l = list("p/", "/", "p/a/1", 0);
+        while ((rc = dlp_s3_list_next(l, &o, &err)) == DLP_OK) given++;
+        CHECK(rc == (fine ? DLP_END : DLP_ERR_REMOTE) && given == (fine ? 2 : bad[i].given));
+        CHECK(fine || (strstr(err.message, bad[i].key) && strstr(err.message, "not asked for")));
+        dlp_s3_list_close(l);
+        end();
+    }
+}
+
 static void list__pages_without_keys__not_for_ever(void) {
     static char text[2 * DLPI_S3_LIST_EMPTY][400];
     static const char *pages[2 * DLPI_S3_LIST_EMPTY];
@@ -787,6 +817,7 @@ int main(void) {
     list__faults__mended();
     list__tokens_that_lead_back__refused();
     list__keys_twice_or_in_disorder__refused();
+    list__keys_not_asked_for__refused_with_the_key();
     list__pages_without_keys__not_for_ever();
     list__hostile_pages__refused();
     list__other_servers__read();

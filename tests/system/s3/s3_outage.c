@@ -1,7 +1,8 @@
 /* A server that is away for a while and comes back: 8 threads with 64 requests each in flight lose
    none, with the numbers that a client has by default, and what they wait for is said. Away for 30
    seconds, all times divided by 10; SOAK=1: as they are. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
 #include "../../../dlpipe_s3.h"
 
 #include <sys/resource.h>
@@ -9,6 +10,7 @@
 #include "../../rig/s3_mock.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside.h"
 
 enum { THREADS = 8, IN_FLIGHT = 64, BYTES = 2000 };
 enum { REFUSED, RESET, FAILING, SILENT, KINDS };
@@ -105,8 +107,8 @@ static uint64_t objects(void) {
 
 /* Returns the longest time without an answer that the counters told. */
 static uint64_t wait_for(int ms) {
-    uint64_t end = dlpi_s3_now_ns() + (uint64_t)ms * MS, most = 0;
-    while (dlpi_s3_now_ns() < end) {
+    uint64_t end = test_now_ns() + (uint64_t)ms * MS, most = 0;
+    while (test_now_ns() < end) {
         dlp_s3_stats s;
         dlp_s3_stats_get(s3, &s);
         if (s.away_ns > most) most = s.away_ns;
@@ -148,10 +150,10 @@ static void outage(int kind) {
     begin(kind);
     away = wait_for(ms);
     end(kind);
-    back = dlpi_s3_now_ns();
+    back = test_now_ns();
     before = objects();
     for (int i = 0; i < 6000 && objects() < before + THREADS * IN_FLIGHT; i++) poll(NULL, 0, 5);
-    back = (dlpi_s3_now_ns() - back) / MS;
+    back = (test_now_ns() - back) / MS;
     __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < THREADS; i++) {
         CHECK(pthread_join(f[i].thread, NULL) == 0);
@@ -189,7 +191,7 @@ static void throttle(void *user, const s3_mock_request *q, s3_mock_reply *r) {
 static void ask_until(dlp_s3_io *io, uint64_t until) {
     static char body[IN_FLIGHT][BYTES];
     dlp_s3_request *done[IN_FLIGHT];
-    while (dlpi_s3_now_ns() < until) {
+    while (test_now_ns() < until) {
         int n = dlp_s3_reap(io, done, IN_FLIGHT, 5);
         for (int i = 0; i < n; i++) CHECK(done[i]->code == DLP_OK);
         for (int i = 0; i < IN_FLIGHT; i++) {
@@ -214,22 +216,68 @@ static void throttled__over__soon_as_many_as_before(void) {
     d.first_byte_timeout_ms = 10000;
     d.hedge_percent = -1;
     CHECK(dlp_s3_open(&s3, &d, NULL) == DLP_OK && dlp_s3_io_open(&io, s3, NULL) == DLP_OK);
-    good_from = dlpi_s3_now_ns() + 3000 * ms;
+    good_from = test_now_ns() + 3000 * ms;
     ask_until(io, good_from);
-    CHECK(dlpi_s3_limit(&io->patience) == IN_FLIGHT / 8);
+    CHECK(inside_s3_limit(io) == IN_FLIGHT / 8);
     ask_until(io, good_from + 4000 * ms);
     s3_mock_most(mock);
     ask_until(io, good_from + 5000 * ms);
     after[0] = s3_mock_most(mock);
-    CHECK_SOON(after[0] >= 48 && dlpi_s3_limit(&io->patience) >= 48);
+    CHECK_SOON(after[0] >= 48 && inside_s3_limit(io) >= 48);
     ask_until(io, good_from + 7200 * ms);
     s3_mock_most(mock);
     ask_until(io, good_from + 8000 * ms);
     after[1] = s3_mock_most(mock);
-    CHECK_SOON(after[1] == IN_FLIGHT && dlpi_s3_limit(&io->patience) == IN_FLIGHT);
+    CHECK_SOON(after[1] == IN_FLIGHT && inside_s3_limit(io) == IN_FLIGHT);
     printf("3 s of 503, times divided by %d: 5 s after %d in flight, 8 s after %d\n", scale,
            after[0], after[1]);
     dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    s3_mock_stop(mock);
+}
+
+/* ---- the first answer wakes all ---- */
+
+enum { IOS = 4 };
+
+/* The server refuses for 1.5 s, and each retry waits for 2.5 to 5 s: of an io of many requests, and
+   of others with one each. */
+static void away__first_answer__wakes_all(void) {
+    static char body[IN_FLIGHT + IOS][BYTES];
+    static dlp_s3_request r[IN_FLIGHT + IOS];
+    dlp_s3_request *done[IN_FLIGHT];
+    dlp_s3_io *io[IOS] = {NULL};
+    dlp_s3_desc d;
+    uint64_t until, first = 0, last = 0;
+    int over = 0, all = IN_FLIGHT + IOS - 1;
+    mock = s3_mock_start();
+    mock->default_bytes = BYTES;
+    d = (dlp_s3_desc){
+        .endpoint = mock->url, .access_key = "a", .secret_key = "secret", .retry_tokens = 1};
+    CHECK(dlp_s3_open(&s3, &d, NULL) == DLP_OK);
+    s3_mock_away(mock, S3_MOCK_REFUSE);
+    until = dlpi_s3_now_ns() + 1500 * MS;
+    for (int i = 0; i < IOS; i++) CHECK(dlp_s3_io_open(&io[i], s3, NULL) == DLP_OK);
+    for (int i = 0; i < all; i++) {
+        r[i] = (dlp_s3_request){.bucket = "b", .key = "key", .body = body[i], .capacity = BYTES};
+        CHECK(dlp_s3_submit(io[i < IN_FLIGHT ? 0 : i - IN_FLIGHT + 1], &r[i]) == DLP_OK);
+    }
+    while (over < all) {
+        if (until && dlpi_s3_now_ns() > until) {
+            s3_mock_away(mock, S3_MOCK_KEEP);
+            until = 0;
+        }
+        for (int i = 0; i < IOS; i++) {
+            int n = dlp_s3_reap(io[i], done, IN_FLIGHT, 2);
+            over += n;
+            if (n > 0) last = dlpi_s3_now_ns();
+            if (n > 0 && !first) first = last;
+        }
+    }
+    for (int i = 0; i < all; i++) CHECK(r[i].code == DLP_OK);
+    printf("the last of %d answers comes %d ms after the first\n", all, (int)((last - first) / MS));
+    CHECK_SOON(last - first < 1000 * MS);
+    for (int i = 0; i < IOS; i++) dlp_s3_io_close(io[i]);
     CHECK(dlp_s3_close(s3) == DLP_OK);
     s3_mock_stop(mock);
 }
@@ -243,6 +291,7 @@ int main(void) {
         setrlimit(RLIMIT_NOFILE, &files);
     }
     for (int kind = 0; kind < KINDS; kind++) outage(kind);
+    test_tries(away__first_answer__wakes_all);
     if (scale > 1) scale = 5;
     test_tries(throttled__over__soon_as_many_as_before);
     return test_end("s3_outage");

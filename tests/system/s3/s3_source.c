@@ -40,7 +40,13 @@ static void manifest__lines__parsed_or_named(void) {
         {"a\n\nb\n", 2, 0},
         {"a\t1\n", 1, 0},
         {"a\t1\t2\t3\t4\n", 1, 0},
-        {"a\t1\t2\t3\t\n", 1, 0},
+        {"a\t1\t2\t3\t\"4\"\n", 0, 1},
+        {"a\t*\t-\n", 0, 1},
+        {"a\t1\t-\n", 1, 0},
+        {"a\t1\t2\t3\tW/\"4\"\n", 1, 0},
+        {"a\t1\t2\t3\t\"4\n", 1, 0},
+        {"a\t1\t2\t3\t\"4\"\t5\n", 1, 0},
+        {"a\t1\t2\t3\t\n", 0, 1},
         {"a\t\t2\n", 1, 0},
         {"a\t-1\t2\n", 1, 0},
         {"a\t1\t+2\n", 1, 0},
@@ -102,7 +108,7 @@ static void manifest__zero_bytes_and_long_lines__refused(void) {
 
 static int same_entry(const dlp_s3_entry *a, const dlp_s3_entry *b) {
     return strcmp(a->key, b->key) == 0 && a->offset == b->offset && a->length == b->length &&
-           a->items == b->items;
+           a->items == b->items && strcmp(a->etag, b->etag) == 0;
 }
 
 static void manifest__written_and_read__the_same(void) {
@@ -118,7 +124,8 @@ static void manifest__written_and_read__the_same(void) {
             key[1024] = 0;
         }
         e = (dlp_s3_entry){i % 7 == 6 ? "shared" : key, i % 3 ? (uint64_t)i * 99 : DLP_S3_WHOLE,
-                           (uint64_t)(i % 5) * 1000, i > 200 ? (uint64_t)i % 4 : 0};
+                           (uint64_t)(i % 5) * 1000, i > 200 ? (uint64_t)i % 4 : 0, NULL};
+        if (i % 4 == 1) e.etag = i % 8 == 1 ? "\"0123456789abcdef0123456789abcdef-7\"" : "\"x\"";
         CHECK(dlp_s3_manifest_add(a, &e, &err) == DLP_OK);
     }
     CHECK(dlp_s3_manifest_write(a, path, &err) == DLP_OK);
@@ -129,7 +136,7 @@ static void manifest__written_and_read__the_same(void) {
         CHECK(same_entry(&e, &f));
     }
     CHECK(dlp_s3_manifest_get(a, 600, &e) == DLP_ERR_ARG);
-    e = (dlp_s3_entry){"one more", 0, 0, 0};
+    e = (dlp_s3_entry){"one more", 0, 0, 0, NULL};
     CHECK(dlp_s3_manifest_add(b, &e, &err) == DLP_OK);
     CHECK(dlp_s3_manifest_id(a) != dlp_s3_manifest_id(b));
     e.key = "";
@@ -142,7 +149,7 @@ static void manifest__written_and_read__the_same(void) {
 /* Under the name that it is written to first lies a connection: it is replaced, not followed. */
 static void manifest__connection_planted__not_followed(void) {
     dlp_s3_manifest *m = NULL;
-    dlp_s3_entry e = {"a", 0, 1, 0};
+    dlp_s3_entry e = {"a", 0, 1, 0, NULL};
     struct stat st;
     char *path = test_file("", 0), tmp[512], victim[512];
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
@@ -168,7 +175,7 @@ static void manifest__many_entries__few_bytes(void) {
     char key[32], *path = test_file("", 0);
     CHECK(dlp_s3_manifest_open(&m, &err) == DLP_OK);
     for (int i = 0; i < ENTRIES; i++) {
-        dlp_s3_entry e = {key, (uint64_t)i, 100, 0};
+        dlp_s3_entry e = {key, (uint64_t)i, 100, 0, NULL};
         snprintf(key, sizeof key, "shard-%05d.tar", i * 7 % SHARDS);
         if (dlp_s3_manifest_add(m, &e, &err) != DLP_OK) CHECK(0);
     }
@@ -177,7 +184,7 @@ static void manifest__many_entries__few_bytes(void) {
     CHECK(dlp_s3_manifest_open(&m, &err) == DLP_OK);
     CHECK(dlp_s3_manifest_read(m, path, &err) == DLP_OK);
     CHECK(dlp_s3_manifest_count(m) == ENTRIES);
-    CHECK(dlp_s3_manifest_bytes(m) <= ENTRIES * 20 + SHARDS * (8 + 16) + 1000);
+    CHECK(dlp_s3_manifest_bytes(m) <= ENTRIES * 20 + SHARDS * (8 + 17) + 1000);
     unlink(path);
     dlp_s3_manifest_close(m);
 }
@@ -207,8 +214,9 @@ static void list_script(void *user, const s3_mock_request *q, s3_mock_reply *r) 
 
 /* Objects, but no directories and prefixes; a page that fails leaves nothing behind. */
 static void manifest__of_a_list__objects_with_their_sizes(void) {
-    static const dlp_s3_entry want[3] = {
-        {"a", DLP_S3_WHOLE, 10, 0}, {"dir/b", DLP_S3_WHOLE, 0, 0}, {"z/", DLP_S3_WHOLE, 7, 0}};
+    static const dlp_s3_entry want[3] = {{"a", DLP_S3_WHOLE, 10, 0, "\"1\""},
+                                         {"dir/b", DLP_S3_WHOLE, DLP_S3_EMPTY, 0, "\"1\""},
+                                         {"z/", DLP_S3_WHOLE, 7, 0, "\"1\""}};
     s3_mock *lists = s3_mock_start();
     dlp_s3 *s3;
     dlp_s3_io *io = NULL;
@@ -374,7 +382,7 @@ static void neighbours__near_enough__one_request(void) {
     s3_mock_request q;
     outcome want, got;
     for (int i = 0; i < 10; i++) /* backwards, with gaps of 100 bytes */
-        e[i] = (dlp_s3_entry){"shards/1", (uint64_t)(9 - i) * 400, 300, 0};
+        e[i] = (dlp_s3_entry){"shards/1", (uint64_t)(9 - i) * 400, 300, 0, NULL};
     CHECK(shard_run(e, 10, &none, &want) == 10);
     CHECK(shard_run(e, 10, &gaps, &got) == 1);
     CHECK(s3_mock_seen(mock, 0, &q) && q.has_range && q.first == 0 && q.last == 9 * 400 + 299);
@@ -389,8 +397,8 @@ static void neighbours__near_enough__one_request(void) {
     e[4] = e[3]; /* the same twice */
     CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 2);
     CHECK(outcome_same(&got, &want, "twice", 0));
-    e[0] = (dlp_s3_entry){"shards/1", 209000, 0, 0};    /* to the end: nobody knows how far */
-    e[1] = (dlp_s3_entry){"shards/3", 8 * 400, 300, 0}; /* another object */
+    e[0] = (dlp_s3_entry){"shards/1", 209000, 0, 0, NULL};    /* to the end: nobody knows how far */
+    e[1] = (dlp_s3_entry){"shards/3", 8 * 400, 300, 0, NULL}; /* another object */
     CHECK(shard_run(e, 10, &none, &want) == 10 && shard_run(e, 10, &gaps, &got) == 4);
     CHECK(outcome_same(&got, &want, "kinds", 0));
 }
@@ -406,7 +414,8 @@ static void neighbours__more_than_a_part__in_parts(void) {
     dlp_s3 *whole = client;
     dlp_s3_entry e[10];
     outcome want, got;
-    for (int i = 0; i < 10; i++) e[i] = (dlp_s3_entry){"shards/1", (uint64_t)i * 20000, 5500, 0};
+    for (int i = 0; i < 10; i++)
+        e[i] = (dlp_s3_entry){"shards/1", (uint64_t)i * 20000, 5500, 0, NULL};
     CHECK(dlp_s3_open(&client, &desc, NULL) == DLP_OK);
     CHECK(shard_run(e, 10, &none, &want) == 10);
     CHECK(shard_run(e, 10, &gaps, &got) == 3);
@@ -422,13 +431,15 @@ static void neighbours__one_is_bad__the_others_are_not(void) {
     dlp_s3_source_desc none = {.gap_bytes = DLP_NONE}, gaps = {.gap_bytes = 0};
     outcome want, got;
     for (int i = 0; i < 6; i++)
-        e[i] = (dlp_s3_entry){"shards/1", 208000 + (uint64_t)i * 400, 300, 0};
+        e[i] = (dlp_s3_entry){"shards/1", 208000 + (uint64_t)i * 400, 300, 0, NULL};
     CHECK(shard_run(e, 6, &none, &want) >= 6);
     CHECK(shard_run(e, 6, &gaps, &got) >= 7);
     CHECK(outcome_same(&got, &want, "one is bad", 0) && got.skips == 1);
 }
 
 /* ---- sizes ---- */
+
+static int any_version;
 
 static int one_item(const dlp_s3_entry *e, const dlp_field *field, int fetcher, dlp_error *err) {
     dlp_s3_manifest *m = NULL;
@@ -439,6 +450,7 @@ static int one_item(const dlp_s3_entry *e, const dlp_field *field, int fetcher, 
     CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
     CHECK(dlp_s3_manifest_add(m, e, NULL) == DLP_OK);
     sd.manifest = m;
+    sd.any_version = any_version;
     CHECK(dlp_s3_source_open(&source, &sd, NULL) == DLP_OK);
     world_wire(&d, source);
     outcome_run(&d, &out);
@@ -455,25 +467,91 @@ static void sizes__other_than_promised__named(void) {
     dlp_error e;
     s3_mock_object(mock, "/photos/six", 600);
     for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC) {
-        CHECK(one_item(&(dlp_s3_entry){"six", 0, 0, 0}, &fixed, fetcher, &e) == DLP_END);
-        CHECK(one_item(&(dlp_s3_entry){"six", 0, 600, 0}, &fixed, fetcher, &e) == DLP_END);
-        CHECK(one_item(&(dlp_s3_entry){"six", 100, 0, 0}, &fixed, fetcher, &e) == DLP_ERR_LENGTH);
+        CHECK(one_item(&(dlp_s3_entry){"six", 0, 0, 0, NULL}, &fixed, fetcher, &e) == DLP_END);
+        CHECK(one_item(&(dlp_s3_entry){"six", 0, 600, 0, NULL}, &fixed, fetcher, &e) == DLP_END);
+        CHECK(one_item(&(dlp_s3_entry){"six", 100, 0, 0, NULL}, &fixed, fetcher, &e) ==
+              DLP_ERR_LENGTH);
         CHECK(strstr(e.message, "s3://photos/six: 500 bytes, the field takes 600") != NULL);
-        CHECK(one_item(&(dlp_s3_entry){"six", 0, 20, 0}, &fixed, fetcher, &e) == DLP_ERR_LENGTH);
-        CHECK(one_item(&(dlp_s3_entry){"six", 0, 0, 0}, &small, fetcher, &e) == DLP_ERR_LENGTH);
+        CHECK(one_item(&(dlp_s3_entry){"six", 0, 20, 0, NULL}, &fixed, fetcher, &e) ==
+              DLP_ERR_LENGTH);
+        CHECK(one_item(&(dlp_s3_entry){"six", 0, 0, 0, NULL}, &small, fetcher, &e) ==
+              DLP_ERR_LENGTH);
         CHECK(strstr(e.message, "s3://photos/six") != NULL);
-        CHECK(one_item(&(dlp_s3_entry){"six", 0, 62, 0}, &odd, fetcher, &e) == DLP_ERR_LENGTH);
+        CHECK(one_item(&(dlp_s3_entry){"six", 0, 62, 0, NULL}, &odd, fetcher, &e) ==
+              DLP_ERR_LENGTH);
         CHECK(strstr(e.message, "62 bytes are not whole rows of 7") != NULL);
-        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 601, 0}, &world_field, fetcher, &e) ==
-              DLP_ERR_CALLBACK);
+        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 601, 0, NULL}, &world_field, fetcher,
+                       &e) == DLP_ERR_CALLBACK);
         CHECK(strstr(e.message, "six: has 600 bytes, the manifest says 601") != NULL);
-        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 599, 0}, &world_field, fetcher, &e) ==
-              DLP_ERR_CALLBACK);
+        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 599, 0, NULL}, &world_field, fetcher,
+                       &e) == DLP_ERR_CALLBACK);
         CHECK(strstr(e.message, "six: has 600 bytes, the manifest says 599") != NULL);
-        CHECK(one_item(&(dlp_s3_entry){"six", 500, 200, 0}, &world_field, fetcher, &e) ==
+        CHECK(one_item(&(dlp_s3_entry){"six", 500, 200, 0, NULL}, &world_field, fetcher, &e) ==
               DLP_ERR_LENGTH);
         CHECK(strstr(e.message, "s3://photos/six bytes 500-699: ") != NULL);
     }
+}
+
+static int sum_of_bytes(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
+    uint64_t sum = n;
+    (void)user;
+    (void)state;
+    for (uint64_t i = 0; i < n; i++) sum += ((const uint8_t *)bytes)[i];
+    memcpy(item->data[0], &sum, sizeof sum);
+    return 0;
+}
+
+/* One empty object among others: its length is known, so no max_bytes is asked for. */
+static void sizes__an_empty_object__known(void) {
+    static const dlp_field sum = {"sum", DLP_U64, 0, {0}, 0, 0};
+    static const dlp_s3_entry entries[] = {{"six", DLP_S3_WHOLE, 600, 0, NULL},
+                                           {"nothing", DLP_S3_WHOLE, DLP_S3_EMPTY, 0, NULL}};
+    dlp_s3_source_desc sd = {
+        .s3 = client, .bucket = "photos", .fields = &sum, .n_fields = 1, .decode = sum_of_bytes};
+    dlp_s3_manifest *m = NULL;
+    s3_mock_object(mock, "/photos/six", 600);
+    for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC)
+        for (int full = 0; full < 2; full++) {
+            dlp_loader_desc d = {.batch_size = 2, .num_workers = 1, .fetch.fetcher = fetcher};
+            dlp_s3_source *source = NULL;
+            dlp_s3_error err;
+            outcome out;
+            s3_mock_object(mock, "/photos/nothing", full ? 3 : 0);
+            CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+            for (int i = 0; i < 2; i++) CHECK(dlp_s3_manifest_add(m, &entries[i], NULL) == DLP_OK);
+            sd.manifest = m;
+            CHECK(dlp_s3_source_open(&source, &sd, &err) == DLP_OK);
+            world_wire(&d, source);
+            outcome_run(&d, &out);
+            CHECK(out.rc == (full ? DLP_ERR_CALLBACK : DLP_END) && out.n == !full);
+            CHECK(!full || strstr(out.err.message, "has 3 bytes, the manifest says 0"));
+            CHECK(dlp_s3_source_close(source) == DLP_OK);
+            dlp_s3_manifest_close(m);
+        }
+}
+
+/* The object is overwritten by one of the same size: after the list, and between epochs. */
+static void versions__other_than_the_manifest__named(void) {
+    static const dlp_field fixed = {"f", DLP_U8, 1, {700}, 0, 0};
+    char etag[32];
+    dlp_s3_entry e = {"seven", DLP_S3_WHOLE, 700, 0, etag};
+    dlp_error err;
+    snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", s3_mock_seed("/photos/seven", 1));
+    s3_mock_object(mock, "/photos/seven", 700);
+    for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC) {
+        for (int kind = 0; kind < 2; kind++) {
+            s3_mock_change(mock, "/photos/seven", 1);
+            CHECK(one_item(&e, &fixed, fetcher, &err) == DLP_END);
+            s3_mock_change(mock, "/photos/seven", 2);
+            CHECK(one_item(&e, &fixed, fetcher, &err) == DLP_ERR_CALLBACK);
+            CHECK(strstr(err.message, "s3://photos/seven") != NULL);
+            CHECK(strstr(err.message, "if_match") || strstr(err.message, "PreconditionFailed"));
+            e.offset = kind ? DLP_S3_WHOLE : 0; /* as a range */
+        }
+    }
+    any_version = 1;
+    CHECK(one_item(&e, &fixed, DLP_FETCH_ASYNC, &err) == DLP_END);
+    any_version = 0;
 }
 
 /* ---- decode ---- */
@@ -510,7 +588,7 @@ static void sizes__known__no_range(void) {
     s3_mock_object(mock, "/photos/six", 600);
     for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC) {
         s3_mock_forget(mock);
-        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 600, 0}, &large, fetcher, &e) ==
+        CHECK(one_item(&(dlp_s3_entry){"six", DLP_S3_WHOLE, 600, 0, NULL}, &large, fetcher, &e) ==
               DLP_END);
         CHECK(s3_mock_count(mock, NULL) == 1 && s3_mock_seen(mock, 0, &q) && !q.has_range);
     }
@@ -777,7 +855,7 @@ static void chunks__rows_of_objects__as_from_memory(void) {
 
 static void chunks__object_too_short__named(void) {
     dlp_s3_manifest *m = chunks_manifest(0);
-    dlp_s3_entry e = {"rows/0", 0, 200 * CHUNK_ROW, 0};
+    dlp_s3_entry e = {"rows/0", 0, 200 * CHUNK_ROW, 0, NULL};
     dlp_s3_source *source;
     dlp_chunks_desc d = chunks_desc(0, 0);
     outcome got;
@@ -841,7 +919,7 @@ static void source__lengths_that_no_machine_has__saturate(void) {
     static const uint64_t lengths[] = {UINT64_C(1) << 60, UINT64_MAX / 2, UINT64_MAX - 70,
                                        UINT64_MAX};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        dlp_s3_entry e = {"a", 0, lengths[i], 0};
+        dlp_s3_entry e = {"a", 0, lengths[i], 0, NULL};
         dlp_s3_source_desc sd = {.s3 = client,
                                  .bucket = "photos",
                                  .fields = &sums,
@@ -920,6 +998,8 @@ int main(int argc, char **argv) {
     neighbours__more_than_a_part__in_parts();
     neighbours__one_is_bad__the_others_are_not();
     sizes__other_than_promised__named();
+    sizes__an_empty_object__known();
+    versions__other_than_the_manifest__named();
     sizes__known__no_range();
     decode__buffers__sees_all_bytes();
     resume__in_the_middle__goes_on();

@@ -133,6 +133,8 @@ static int saw_name(SSL *ssl, int *alert, void *user) {
     return SSL_TLSEXT_ERR_OK;
 }
 
+static int demanding; /* servers want a certificate of the client; the version of TLS */
+
 static SSL_CTX *serve_as(const identity *id, int version) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     CHECK(SSL_CTX_use_certificate(ctx, id->cert) == 1);
@@ -140,6 +142,7 @@ static SSL_CTX *serve_as(const identity *id, int version) {
     if (version == TLS1_1_VERSION) SSL_CTX_set_cipher_list(ctx, "ALL:@SECLEVEL=0");
     if (version) SSL_CTX_set_min_proto_version(ctx, version);
     if (version) SSL_CTX_set_max_proto_version(ctx, version);
+    if (demanding) SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     return ctx;
 }
 
@@ -875,7 +878,7 @@ static int get_from(server *s, const identity *as, const char *host, uint64_t cu
     pthread_t thread;
     int code;
     memset(s, 0, sizeof *s);
-    s->ctx = serve_as(as, 0);
+    s->ctx = serve_as(as, demanding);
     s->listener = listen_on(AF_INET, &a);
     s->object = pattern(OBJECT);
     s->cut_after = cut;
@@ -917,6 +920,21 @@ static void client__not_trusted__given_up_at_once(void) {
     CHECK(err.errnum == EKEYREJECTED);
 }
 
+static void client__own_certificate_wanted__told_and_given_up(void) {
+    static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+    dlp_s3_error err;
+    dlp_s3_stats stats;
+    server s;
+    for (int i = 0; i < 2; i++) {
+        demanding = versions[i];
+        CHECK(get_from(&s, &by_ip, "127.0.0.1", 0, &err, &stats) == DLP_ERR_REMOTE);
+        CHECK(strstr(err.message, "wants a certificate of its clients") != NULL);
+        CHECK(s.requests == 0 && (i == 1 || stats.retries == 0));
+        /* TLS 1.3: a reset may come before the alert that says why */
+    }
+    demanding = 0;
+}
+
 static void client__cut_without_a_word__goes_on_where_it_was(void) {
     dlp_s3_error err;
     dlp_s3_stats stats;
@@ -929,6 +947,7 @@ int main(void) {
     make_all();
     client__https__object_whole();
     client__not_trusted__given_up_at_once();
+    client__own_certificate_wanted__told_and_given_up();
     client__cut_without_a_word__goes_on_where_it_was();
     tls__trusted__accepted_and_named();
     tls__not_trusted__refused_with_host_and_reason();

@@ -210,6 +210,7 @@ static void conn__signals_and_full_socket__all_bytes_once(void) {
 
 static struct {
     int opened, closed, refuse;
+    int64_t lie; /* not 0: what read and write return */
     char host[64];
 } turned;
 
@@ -251,11 +252,16 @@ static int turn_handshake(void *session, char *why, size_t size) {
     return DLP_S3_BROKEN;
 }
 
+/* What a transport must not return, with words that do not end. */
+static int64_t turn_lie(int64_t lie, char *why, size_t size) {
+    memset(why, 'w', size);
+    return lie;
+}
+
 static int64_t turn_read(void *session, void *to, size_t n, char *why, size_t size) {
     turning *s = session;
     ssize_t got = s->n ? 0 : recv(s->fd, s->there, sizeof s->there, 0);
-    (void)why;
-    (void)size;
+    if (turned.lie) return turn_lie(turned.lie, why, size);
     if (got < 0) return errno == EAGAIN ? DLP_S3_WANT_READ : DLP_S3_BROKEN;
     if (got > 0) s->n = (size_t)got;
     if (n > s->n) n = s->n;
@@ -269,8 +275,7 @@ static int64_t turn_write(void *session, const void *from, size_t n, char *why, 
     turning *s = session;
     unsigned char bytes[7];
     ssize_t put;
-    (void)why;
-    (void)size;
+    if (turned.lie) return turn_lie(turned.lie, why, size);
     if (s->state == 1) { /* as if it had to agree on a new key first */
         s->state = 2;
         return DLP_S3_WANT_READ;
@@ -328,6 +333,24 @@ static void transport__plugged_in__all_bytes_through_it(void) {
     CHECK(turned.closed == turned.opened);
 }
 
+/* What a transport says is checked before anything goes by it. */
+static void transport__returns_what_cannot_be__broken(void) {
+    static const int64_t lies[] = {17, INT64_MAX, -4, DLP_S3_BROKEN};
+    for (int i = 0; i < 4; i++)
+        for (int writes = 0; writes < 2; writes++) {
+            char bytes[16] = {0};
+            dlpi_s3_conn c;
+            int server = turn_pair(&c);
+            turned.lie = lies[i];
+            CHECK((writes ? dlpi_s3_conn_write(&c, bytes, sizeof bytes)
+                          : dlpi_s3_conn_read(&c, bytes, sizeof bytes)) == DLP_S3_BROKEN);
+            CHECK(c.errnum != 0 && memchr(c.why, 0, sizeof c.why) != NULL);
+            turned.lie = 0;
+            dlpi_s3_conn_close(&c);
+            close(server);
+        }
+}
+
 static void transport__refuses__its_words_and_kind(void) {
     dlpi_s3_address a;
     dlpi_s3_conn c;
@@ -381,12 +404,13 @@ static void transport__child_closes__parent_goes_on(void) {
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fake_change = PTHREAD_COND_INITIALIZER;
 static int fake_calls, fake_error, fake_addresses, fake_hang, fake_over;
+static int fake_from;         /* of addresses: 127.0.0.1 and on, or so many later */
 static sigset_t fake_signals; /* blocked in the thread that asks */
 
 static int fake_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
                             struct addrinfo **list) {
     struct addrinfo *a = NULL;
-    int error, n;
+    int error, n, from;
     (void)host;
     (void)hints;
     pthread_mutex_lock(&fake_lock);
@@ -398,6 +422,7 @@ static int fake_getaddrinfo(const char *host, const char *service, const struct 
     pthread_cond_broadcast(&fake_change);
     error = fake_error;
     n = fake_addresses;
+    from = fake_from;
     pthread_mutex_unlock(&fake_lock);
     *list = NULL;
     for (int i = n; i > 0 && !error; i--) {
@@ -405,7 +430,7 @@ static int fake_getaddrinfo(const char *host, const char *service, const struct 
         a = calloc(1, sizeof *a + sizeof *in);
         in = (struct sockaddr_in *)(void *)(a + 1);
         in->sin_family = AF_INET;
-        in->sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)i);
+        in->sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)(from + i));
         in->sin_port = htons((uint16_t)atoi(service));
         a->ai_family = AF_INET;
         a->ai_addr = (struct sockaddr *)in;
@@ -430,6 +455,12 @@ static void fake_set(int error, int addresses, int hang) {
     fake_addresses = addresses;
     fake_hang = hang;
     pthread_cond_broadcast(&fake_change);
+    pthread_mutex_unlock(&fake_lock);
+}
+
+static void fake_move(int from) {
+    pthread_mutex_lock(&fake_lock);
+    fake_from = from;
     pthread_mutex_unlock(&fake_lock);
 }
 
@@ -605,6 +636,23 @@ static void names__cached__old_ones_serve_while_asked_again(void) {
     dlpi_s3_helper_free(q.h);
 }
 
+static void names__all_addresses_fail__asked_again_after_a_second(void) {
+    asked q = {.h = dlpi_s3_helper_new(NULL)};
+    int calls;
+    fake_set(0, 1, 0);
+    CHECK(ask_on(&q, "a.example") == 0 && last_byte(&q) == 1);
+    calls = fake_count(&fake_calls);
+    fake_move(7);
+    CHECK(!dlpi_s3_helper_tried(q.h, "a.example", &q.a, false));
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) == 1 && fake_count(&fake_calls) == calls);
+    age(&q, DLPI_S3_NAME_AGAIN_NS);
+    CHECK(!dlpi_s3_helper_tried(q.h, "a.example", &q.a, false));
+    CHECK(heard(&q) && fake_count(&fake_calls) == calls + 1);
+    CHECK(ask(&q, "a.example") == 0 && last_byte(&q) == 8);
+    fake_move(0);
+    dlpi_s3_helper_free(q.h);
+}
+
 static void names__not_found__told_with_the_name(void) {
     asked q = {.h = dlpi_s3_helper_new(NULL)};
     int calls;
@@ -755,7 +803,8 @@ static void helper__in_child__refuses_names_and_frees(void) {
 /* ---- names, under requests ---- */
 
 static dlp_s3_io *io_for(const s3_mock *m, dlp_s3 **s3) {
-    dlp_s3_desc desc = {.anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .hedge_percent = -1};
+    dlp_s3_desc desc = {
+        .anonymous = 1, .style = DLP_S3_STYLE_VIRTUAL, .hedge_percent = -1, .backoff_max_ms = 200};
     char url[64];
     const char *port = strrchr(m->url, ':');
     dlp_s3_io *io = NULL;
@@ -830,6 +879,26 @@ static void request__dead_addresses__others_tried_at_once(void) {
         dlp_s3_io_close(io);
         CHECK(dlp_s3_close(s3) == DLP_OK);
     }
+    s3_mock_stop(m);
+}
+
+/* The server has moved: its name leads to another address, which the client learns soon. */
+static void request__server_moved__found_soon(void) {
+    s3_mock *m = s3_mock_start();
+    dlp_s3 *s3 = NULL;
+    dlp_s3_io *io = io_for(m, &s3);
+    char body[64];
+    dlp_s3_request r = {.bucket = "bucket", .key = "key", .body = body, .capacity = sizeof body};
+    dlp_s3_request *done = NULL;
+    s3_mock_object(m, "/key", 50);
+    fake_set(0, 2, 0);
+    fake_move(4);
+    CHECK(dlp_s3_submit(io, &r) == DLP_OK && dlp_s3_reap(io, &done, 1, 500) == 0);
+    fake_move(0);
+    CHECK_SOON(dlp_s3_reap(io, &done, 1, 4000) == 1);
+    CHECK(done == NULL || (done == &r && r.code == DLP_OK));
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
     s3_mock_stop(m);
 }
 
@@ -956,6 +1025,7 @@ static void resolve__many_kinds__those_of_tcp_with_a_route(void) {
 int main(void) {
     request__name_hangs__others_go_on();
     request__dead_addresses__others_tried_at_once();
+    test_tries(request__server_moved__found_soon);
     request__17_hosts__room_but_where_all_are_asked();
     resolve__many_kinds__those_of_tcp_with_a_route();
     test_tries(request__silent_address__another_is_tried_beside_it);
@@ -964,6 +1034,7 @@ int main(void) {
     names__three_addresses__in_turn_bad_ones_last();
     test_tries(names__resolver_hangs__nobody_waits);
     names__cached__old_ones_serve_while_asked_again();
+    names__all_addresses_fail__asked_again_after_a_second();
     test_tries(names__not_found__told_with_the_name);
     names__many__the_long_unused_make_room();
     refresh__asked__ends_with_wake_word_and_code();
@@ -978,6 +1049,7 @@ int main(void) {
     conn__half_closed__still_written();
     conn__signals_and_full_socket__all_bytes_once();
     transport__plugged_in__all_bytes_through_it();
+    transport__returns_what_cannot_be__broken();
     transport__refuses__its_words_and_kind();
     transport__child_closes__parent_goes_on();
     return test_end("s3_transport");

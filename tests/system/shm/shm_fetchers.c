@@ -1,7 +1,7 @@
 /* Topologies and fetchers in worker processes: the same bytes as an inline pipe, also when workers
    are killed with many items in flight; and of those it is only the culprit that becomes poison.
    shm_fetchers [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
@@ -144,7 +144,13 @@ static void kills__at_random__same_bytes(uint64_t *random) {
 static uint64_t *slice_of_thread; /* UINT64_MAX: none was begun */
 
 static uint64_t slice_now(void) {
-    dlpi_sched_attr attr = {0};
+    struct { /* sched_setattr(2) */
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attr = {0};
     return syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0u) == 0 ? attr.runtime : 0;
 }
 

@@ -1,6 +1,6 @@
 /* Items that are pushed into a pipe with maps, which fail, or whose processes are killed: rows go
    back to fetch, and no item comes twice, or not at all. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
@@ -95,7 +95,7 @@ static void again__map_fails_or_dies__same_item(void) {
     map_calls = shm_shared(sizeof *map_calls);
     for (int i = 0; i < 8; i++) {
         int how = i % 2 ? MAP_DIES : MAP_FAILS;
-        dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .capacity = 1024};
+        dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .capacity = 1024, .writers = 1};
         dlp_push *s = NULL;
         dlp_pusher *u;
         CHECK(dlp_push_open(&s, &d, NULL) == DLP_OK);

@@ -570,7 +570,7 @@ static void recover(dlpi_worker *w) {
     live_claims(w, false);
     dlpi_recover(w, &why);
     live_claims(w, true);
-    for (uint64_t i = 0; p->keeper && i < dlpi_cache_of(p)->n_cells; i++)
+    for (uint64_t i = 0; p->keeper_stage && i < dlpi_cache_of(p)->n_cells; i++)
         if ((dlpi_cache_cell_at(p, i)->word & 0x7fff) == (uint64_t)w->global + 1)
             wrong("a dead worker has a cell of the cache");
     for (uint32_t i = 0; i < w->n_at_once; i++)

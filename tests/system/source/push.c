@@ -4,100 +4,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 
-#include "../../rig/check.h"
-#include "../../rig/source_rig.h"
-#include <pthread.h>
-#include <signal.h>
-#include <sys/wait.h>
-
-enum { PIXELS = 5, SOON_MS = 20000 };
-
-static const dlp_field FIELDS[2] = {{.name = "number", .dtype = DLP_U64},
-                                    {.name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {PIXELS}}};
-
-typedef struct rig {
-    dlp_pipe *pipe;
-    dlp_push *push;
-} rig;
-
-static rig begin(dlp_push_desc push, int workers, uint32_t batch) {
-    dlp_push_loader_desc d = {.push = push,
-                              .loader = {.batch_size = batch, .num_workers = workers}};
-    rig r = {NULL, NULL};
-    dlp_error err = {0};
-    d.push.fields = FIELDS;
-    d.push.n_fields = 2;
-    if (dlp_push_loader_open(&r.pipe, &r.push, &d, &err) != DLP_OK)
-        printf("%s: %s\n", err.field, err.message);
-    CHECK(r.pipe != NULL && r.push != NULL);
-    return r;
-}
-
-static void end(rig *r) {
-    CHECK(dlp_pipe_close(r->pipe) == DLP_OK);
-    CHECK(dlp_push_close(r->push) == DLP_OK);
-}
-
-static dlp_pusher *producer(const dlp_push *push, uint32_t number) {
-    dlp_pusher *u = NULL;
-    dlp_error err = {0};
-    if (dlp_pusher_open(&u, &(dlp_pusher_desc){.push = push, .number = number}, &err) != DLP_OK)
-        printf("%s\n", err.message);
-    CHECK(u != NULL);
-    return u;
-}
-
-/* Item n of a producer: its number says both, its bytes follow from it. */
-static int push_one(dlp_pusher *u, uint64_t n, int timeout_ms) {
-    uint64_t number = (uint64_t)dlp_pusher_number(u) << 32 | n;
-    uint8_t x[PIXELS];
-    const void *data[2] = {&number, x};
-    for (int i = 0; i < PIXELS; i++) x[i] = (uint8_t)dlp_hash(number, (uint64_t)i, 0, 0);
-    return dlp_pusher_push(u, data, timeout_ms);
-}
-
-/* Items [from, to) of this producer, every other one without a copy, and maybe the end. */
-static int push_all(dlp_pusher *u, uint64_t from, uint64_t to, int is_last) {
-    int rc = DLP_OK;
-    for (uint64_t n = from; n < to && rc == DLP_OK; n++) {
-        void *data[2];
-        uint64_t number = (uint64_t)dlp_pusher_number(u) << 32 | n;
-        if (n % 2 == 0) {
-            rc = push_one(u, n, SOON_MS);
-            continue;
-        }
-        rc = dlp_pusher_begin(u, data, SOON_MS);
-        if (rc != DLP_OK) break;
-        *(uint64_t *)data[0] = number;
-        for (int i = 0; i < PIXELS; i++)
-            ((uint8_t *)data[1])[i] = (uint8_t)dlp_hash(number, (uint64_t)i, 0, 0);
-        rc = dlp_pusher_commit(u);
-    }
-    return rc == DLP_OK && is_last ? dlp_pusher_end(u, SOON_MS) : rc;
-}
-
-/* Each producer's items come in its order; next: [17] which is due. Returns the code of the end. */
-static int take_all(dlp_pipe *p, uint64_t *next, uint64_t batch) {
-    dlp_batch *b = NULL;
-    int rc, shorter = 0;
-    while ((rc = dlp_pipe_next_timeout(p, &b, SOON_MS)) == DLP_OK) {
-        const uint64_t *number = b->fields[0].data;
-        const uint8_t *x = b->fields[1].data;
-        CHECK(!shorter && b->count >= 1 && b->count <= batch);
-        shorter = b->count < batch;
-        for (uint32_t i = 0; i < b->count; i++) {
-            uint64_t who = number[i] >> 32;
-            CHECK(who >= 1 && who <= 16 && (uint32_t)number[i] == next[who]);
-            next[who > 16 ? 0 : who]++;
-            for (int k = 0; k < PIXELS; k++)
-                CHECK(x[i * PIXELS + (unsigned)k] ==
-                      (uint8_t)dlp_hash(number[i], (uint64_t)k, 0, 0));
-        }
-        dlp_pipe_release(p, b);
-    }
-    if (rc < 0) printf("%s\n", dlp_pipe_error(p)->message);
-    return rc;
-}
+#include "../../rig/push_rig.h"
 
 /* ---- threads ---- */
 
@@ -184,9 +91,10 @@ static void callback_around__sees_each_item_unless_known(void) {
         dlp_loader_desc d = {.batch_size = 16, .num_workers = workers};
         rig r = {NULL, NULL};
         dlp_pusher *u;
-        CHECK(dlp_push_open(&r.push,
-                            &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .capacity = 1024},
-                            NULL) == DLP_OK);
+        CHECK(dlp_push_open(
+                  &r.push,
+                  &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .capacity = 1024, .writers = 1},
+                  NULL) == DLP_OK);
         u = producer(r.push, 0);
         CHECK(push_all(u, 0, 500, 1) == DLP_OK);
         dlp_push_wire(r.push, &d.dataset, &d.fetch.workers);
@@ -212,8 +120,9 @@ static void fields_of_all_sizes__each_whole(void) {
                                         {"c", DLP_U32, 1, {3}, 0, 0},
                                         {"d", DLP_F32, 1, {7}, 0, 0}};
     for (int workers = 0; workers < 2; workers++) {
-        dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 4, .capacity = 512},
-                                     .loader = {.batch_size = 40, .num_workers = workers}};
+        dlp_push_loader_desc desc = {
+            .push = {.fields = fields, .n_fields = 4, .capacity = 512, .writers = 1},
+            .loader = {.batch_size = 40, .num_workers = workers}};
         rig r = {NULL, NULL};
         dlp_pusher *u;
         dlp_batch *batch = NULL;
@@ -263,7 +172,8 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
     uint64_t due = 0;
-    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2}, NULL) == DLP_OK);
+    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
+                        NULL) == DLP_OK);
     dlp_push_wire(s, &d.dataset, &unused);
     CHECK(dlp_push_close(s) == DLP_OK);
     d.dataset.fields = FIELDS;
@@ -284,7 +194,7 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
 
 /* Two pipes cannot read one push; one after the other can. Ranks cannot either. */
 static void second_pipe__while_one_reads__refused(void) {
-    dlp_push_loader_desc two = {.push = {.fields = FIELDS, .n_fields = 2},
+    dlp_push_loader_desc two = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
                                 .loader = {.batch_size = 2, .sampler.world_size = 2}};
     dlp_loader_desc d = {.batch_size = 1, .batch.last = DLP_LAST_PARTIAL};
     dlp_push *s = NULL;
@@ -294,7 +204,8 @@ static void second_pipe__while_one_reads__refused(void) {
     dlp_error err = {0};
     CHECK(dlp_push_loader_open(&p[0], &s, &two, &err) == DLP_ERR_ARG && p[0] == NULL);
     CHECK(strcmp(err.field, "sampler.world_size") == 0);
-    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2}, NULL) == DLP_OK);
+    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
+                        NULL) == DLP_OK);
     u = producer(s, 1);
     dlp_push_wire(s, &d.dataset, &d.fetch.workers);
     for (int i = 0; i < 3; i++) {
@@ -351,31 +262,6 @@ static void awake__threads_above_cores__only_yields(void) {
 }
 
 /* ---- processes ---- */
-
-static pid_t child(const dlp_push *push, const char *path, uint32_t number, uint64_t from,
-                   uint64_t to, int is_last, int is_killed) {
-    pid_t pid = fork();
-    dlp_pusher_desc d = {.push = push, .path = path, .number = number};
-    dlp_pusher *u = NULL;
-    if (pid != 0) return pid;
-    if (path) d.fields = FIELDS, d.n_fields = 2;
-    if (dlp_pusher_open(&u, &d, NULL) != DLP_OK) _exit(2);
-    if (push_all(u, from, to, is_last) != DLP_OK) _exit(3);
-    if (is_killed && is_last) raise(SIGKILL);
-    if (is_killed) {
-        void *data[2];
-        if (dlp_pusher_begin(u, data, SOON_MS) != DLP_OK) _exit(4);
-        *(uint64_t *)data[0] = UINT64_MAX; /* nobody is to see it */
-        raise(SIGKILL);
-    }
-    dlp_pusher_close(u);
-    _exit(0);
-}
-
-static int ended_well(pid_t pid) {
-    int status = -1;
-    return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 static void processes__killed__item_unseen_successor_goes_on(void) {
     for (int by_path = 0; by_path < 2; by_path++) {
@@ -476,11 +362,13 @@ static void waiting__pipe_is_closed__producer_is_told(void) {
 static void reader__killed__producers_are_told(void) {
     const char *path = in_rig("orphan");
     dlp_pusher *u = NULL;
+    dlp_error err = {0};
     int status;
     pid_t pid = fork();
     if (pid == 0) {
         dlp_push *s = NULL;
-        dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .capacity = 2, .path = path};
+        dlp_push_desc d = {
+            .fields = FIELDS, .n_fields = 2, .capacity = 2, .writers = 1, .path = path};
         if (dlp_push_open(&s, &d, NULL) != DLP_OK) _exit(1);
         for (;;) pause();
     }
@@ -494,6 +382,9 @@ static void reader__killed__producers_are_told(void) {
     CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
     CHECK(push_one(u, 2, DLP_FOREVER) == DLP_STOPPED);
     dlp_pusher_close(u);
+    CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.path = path, .fields = FIELDS, .n_fields = 2},
+                          &err) == DLP_ERR_SYSTEM);
+    CHECK(err.errnum == ECONNREFUSED && strstr(err.message, "is gone") != NULL);
     CHECK(unlink(path) == 0);
 }
 
@@ -597,6 +488,7 @@ static void refused_desc(dlp_push_desc d, const char *field, const char *word) {
     dlp_push *s = NULL;
     dlp_error err = {0};
     if (d.fields == NULL && d.n_fields == 0) d.fields = FIELDS, d.n_fields = 2;
+    if (strcmp(field, "writers") != 0) d.writers = 1;
     CHECK(dlp_push_open(&s, &d, &err) == DLP_ERR_ARG && s == NULL);
     if (strcmp(err.field, field) != 0) printf("%s, not %s: %s\n", err.field, field, err.message);
     CHECK(strcmp(err.field, field) == 0 && strstr(err.message, word) != NULL);
@@ -606,11 +498,12 @@ static void descs__wrong__named(void) {
     const dlp_field ragged = {.name = "a", .dtype = DLP_U8, .ndim = 1, .shape = {3}, .ragged = 1};
     const dlp_field large = {.name = "a", .dtype = DLP_U8, .ndim = 2, .shape = {1024, 1024}};
     const dlp_field none = {.name = "a", .dtype = DLP_U8, .ndim = 1};
-    dlp_push_loader_desc d = {.push = {.fields = FIELDS, .n_fields = 2},
+    dlp_push_loader_desc d = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
                               .loader = {.batch_size = 4, .num_workers = 2}};
     dlp_pipe *p = NULL;
     dlp_push *s = NULL;
     dlp_error err = {0};
+    refused_desc((dlp_push_desc){0}, "writers", "1 or more");
     refused_desc((dlp_push_desc){.capacity = 3}, "capacity", "power of two");
     refused_desc((dlp_push_desc){.max_producers = 5000}, "max_producers", "4096");
     refused_desc((dlp_push_desc){.full = 3}, "full", "NEWEST");
@@ -628,18 +521,28 @@ static void descs__wrong__named(void) {
     dlp_pusher_close(NULL);
 }
 
-/* Wired by hand with two workers: the first item says so. */
-static void by_hand__two_workers__told(void) {
-    dlp_push *s = NULL;
-    dlp_pipe *p = NULL;
-    dlp_batch *b = NULL;
-    dlp_loader_desc d = {.batch_size = 4, .num_workers = 2};
-    CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2}, NULL) == DLP_OK);
-    dlp_push_wire(s, &d.dataset, &d.fetch.workers);
-    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-    CHECK(dlp_pipe_next_timeout(p, &b, SOON_MS) == DLP_ERR_CALLBACK);
-    CHECK(strstr(dlp_pipe_error(p)->message, "one worker") != NULL);
-    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(s) == DLP_OK);
+/* What is read on has one worker, of this process, and one epoch: open says so, by hand too. */
+static void by_hand__not_one_reader__refused(void) {
+    static const char *const field[] = {"num_workers", "num_workers", "placement", "fetcher",
+                                        "epochs"};
+    for (int how = 0; how < 5; how++) {
+        dlp_push *s = NULL;
+        dlp_pipe *p = NULL;
+        dlp_error err = {0};
+        dlp_loader_desc d = {.batch_size = 4, .num_workers = how == 0 ? 2 : 1};
+        CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
+                            NULL) == DLP_OK);
+        dlp_push_wire(s, &d.dataset, &d.fetch.workers);
+        if (how == 1) d.fetch.workers.workers_max = 3;
+        if (how == 2) d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        if (how == 3) d.fetch.fetcher = DLP_FETCH_THREADS;
+        if (how == 4) d.epochs = 2;
+        CHECK(dlp_loader_open(&p, &d, &err) < 0 && p == NULL);
+        if (strstr(err.field, field[how]) == NULL)
+            printf("%d %s: %s\n", how, err.field, err.message);
+        CHECK(strstr(err.field, field[how]) != NULL);
+        CHECK(dlp_push_close(s) == DLP_OK);
+    }
 }
 
 static int open_path(const char *path, const dlp_field *fields, uint32_t n, dlp_error *err) {
@@ -651,51 +554,114 @@ static int open_path(const char *path, const dlp_field *fields, uint32_t n, dlp_
     return rc;
 }
 
-/* Another program's file: other fields, no such file, one that is cut, each of its head's words
-   changed. Whatever stands there, nothing is read beyond it. */
-static void file__hostile__refused(void) {
-    const char *other = in_rig("other");
+/* The memory of a push, so many bytes of it, handed out by another program at the path. */
+static int open_made_up(const char *path, const uint8_t *bytes, size_t n, dlp_error *err) {
+    dlpi_door door = {.memory = -1, .reader = dlpi_pidfd_open(getpid())};
+    void *map = NULL;
+    int rc;
+    CHECK(dlpi_push_map(n, &door.memory, &map, NULL) == DLP_OK);
+    memcpy(map, bytes, n);
+    CHECK(dlpi_door_open(&door, path, NULL) == DLP_OK);
+    rc = open_path(path, FIELDS, 2, err);
+    dlpi_door_close(&door, path);
+    CHECK(munmap(map, n) == 0 && close(door.memory) == 0 && close(door.reader) == 0);
+    return rc;
+}
+
+/* Other fields; no such path; no push at the path. */
+static void path__no_push_or_another__refused(void) {
     char path[96]; /* its own: names of the rig are used again */
     dlp_field wrong[2] = {FIELDS[0], FIELDS[1]};
-    dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .path = path, .max_producers = 2};
+    dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .path = path, .writers = 1};
     dlp_push *s = NULL, *again = NULL;
     dlp_error err = {0};
-    static uint8_t bytes[1 << 20];
-    size_t n = 0;
-    FILE *f;
+    char longer[200];
     snprintf(path, sizeof path, "%s", in_rig("lanes"));
     CHECK(dlp_push_open(&s, &d, &err) == DLP_OK);
-    CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_SYSTEM && err.errnum == EEXIST);
-    CHECK(strstr(err.message, "already") != NULL && again == NULL);
+    CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_SYSTEM && err.errnum == EADDRINUSE);
+    CHECK(strstr(err.message, "runs has a push there") != NULL && again == NULL);
     CHECK(open_path(path, FIELDS, 2, &err) == DLP_OK);
     wrong[1].shape[0] = PIXELS + 1; /* as many bytes */
     CHECK(open_path(path, wrong, 2, &err) == DLP_ERR_ARG && strstr(err.message, "fields"));
     CHECK(open_path(path, FIELDS, 1, &err) == DLP_ERR_ARG);
     CHECK(open_path(in_rig("none"), FIELDS, 2, &err) == DLP_ERR_SYSTEM && err.errnum == ENOENT);
-    CHECK(open_path(rig_dir, FIELDS, 2, &err) < 0);
-    if ((f = fopen(path, "rb")) != NULL) {
-        n = fread(bytes, 1, sizeof bytes, f);
-        fclose(f);
-    }
-    CHECK(n > 1000 && n < sizeof bytes);
-    for (size_t cut = 0; cut < n; cut = cut < 256 ? cut + 16 : cut * 2) {
-        rig_write("other", bytes, cut);
-        CHECK(open_path(other, FIELDS, 2, &err) == DLP_ERR_CORRUPT);
-    }
-    for (size_t at = 0; at + 4 <= sizeof(dlpi_push_head); at += 4) {
+    CHECK(open_path(rig_dir, FIELDS, 2, &err) == DLP_ERR_CORRUPT);
+    d.path = rig_write("other", "text", 4);
+    CHECK(open_path(d.path, FIELDS, 2, &err) == DLP_ERR_CORRUPT);
+    CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_SYSTEM && err.errnum == EEXIST);
+    CHECK(strstr(err.message, "no push") != NULL && access(d.path, F_OK) == 0);
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    d.path = longer;
+    CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "path") == 0);
+    CHECK(open_path(longer, FIELDS, 2, &err) == DLP_ERR_ARG);
+    dlp_push_stop(s);
+    CHECK(open_path(path, FIELDS, 2, &err) == DLP_STOPPED);
+    CHECK(dlp_push_close(s) == DLP_OK);
+    CHECK(open_path(path, FIELDS, 2, &err) == DLP_ERR_SYSTEM && err.errnum == ENOENT);
+}
+
+/* Another program's memory: one that is cut, each of its head's words changed, another version,
+   ragged records. Whatever stands there, nothing is read beyond it. */
+static void memory__hostile__refused(void) {
+    char path[96];
+    dlp_push *s = NULL;
+    dlp_error err = {0};
+    dlpi_push_head *head;
+    uint8_t *bytes;
+    size_t n;
+    snprintf(path, sizeof path, "%s", in_rig("made-up"));
+    CHECK(dlp_push_open(
+              &s,
+              &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .max_producers = 2, .writers = 1},
+              &err) == DLP_OK);
+    n = (size_t)s->was.total_bytes;
+    bytes = malloc(n);
+    memcpy(bytes, s->head, n);
+    head = (dlpi_push_head *)(void *)bytes;
+    CHECK(open_made_up(path, bytes, n, &err) == DLP_OK);
+    for (size_t cut = 1; cut < n; cut = cut < 256 ? cut + 16 : cut * 2)
+        CHECK(open_made_up(path, bytes, cut, &err) == DLP_ERR_CORRUPT);
+    for (size_t at = 0; at + 4 <= sizeof *head; at += 4) {
         static const uint32_t values[] = {0, 1, 0x7fffffff, 0xffffffff};
         uint32_t was;
         memcpy(&was, bytes + at, 4);
         for (int v = 0; v < 4; v++) {
             memcpy(bytes + at, &values[v], 4);
-            rig_write("other", bytes, n);
-            (void)open_path(other, FIELDS, 2, &err); /* refused, or it does no harm */
+            (void)open_made_up(path, bytes, n, &err); /* refused, or it does no harm */
         }
         memcpy(bytes + at, &was, 4);
     }
-    dlp_push_stop(s);
-    CHECK(open_path(path, FIELDS, 2, &err) == DLP_STOPPED);
+    head->version++;
+    CHECK(open_made_up(path, bytes, n, &err) == DLP_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "version 2") != NULL);
+    head->version--;
+    head->flags = DLPI_PUSH_RAGGED;
+    CHECK(open_made_up(path, bytes, n, &err) == DLP_ERR_UNSUPPORTED);
+    CHECK(strstr(err.message, "ragged") != NULL);
+    free(bytes);
     CHECK(dlp_push_close(s) == DLP_OK);
+}
+
+/* What answers at the path is no push, or hands out a file that it may cut later. */
+static void door__hostile__refused(void) {
+    char path[96];
+    static const char text[sizeof(dlpi_push_head) + 8];
+    const char *file = rig_write("cuttable", text, sizeof text);
+    dlp_error err = {0};
+    dlpi_door door = {.memory = open(file, O_RDWR), .reader = dlpi_pidfd_open(getpid())};
+    struct sockaddr_un at;
+    struct sockaddr *name = (struct sockaddr *)(void *)&at;
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(path, sizeof path, "%s", in_rig("hostile"));
+    CHECK(dlpi_door_open(&door, path, &err) == DLP_OK);
+    CHECK(open_path(path, FIELDS, 2, &err) == DLP_ERR_CORRUPT);
+    CHECK(strstr(err.message, "sealed") != NULL);
+    dlpi_door_close(&door, path);
+    CHECK(dlpi_door_address(&at, path) && bind(fd, name, sizeof at) == 0 && listen(fd, 1) == 0);
+    CHECK(open_path(path, FIELDS, 2, &err) == DLP_ERR_SYSTEM && err.errnum == EPROTOTYPE);
+    CHECK(close(door.memory) == 0 && close(door.reader) == 0 && close(fd) == 0);
+    CHECK(unlink(path) == 0);
 }
 
 /* What lies in a lane is not trusted: a mark that is none, a tail out of range. */
@@ -751,7 +717,7 @@ static void lane__damaged_in_a_run__those_before_come(void) {
 /* Where such rows are left out, after their tries, the stream ends there. */
 static void lane__damaged_rows_left_out__ends(void) {
     dlp_push_loader_desc d = {
-        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2},
+        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
         .loader = {.batch_size = 1,
                    .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
     rig r = {NULL, NULL};
@@ -776,7 +742,7 @@ static void lane__damaged_rows_left_out__ends(void) {
 /* Tried again only later, while another row is asked for: it is an error still. */
 static void lane__damaged_and_tried_later__an_error(void) {
     dlp_push_loader_desc d = {
-        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2},
+        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
         .loader = {.batch_size = 2, .fetch.workers = {.retries = 1, .retry_backoff_ms = 10}}};
     rig r = {NULL, NULL};
     dlp_pusher *u;
@@ -826,8 +792,10 @@ int main(void) {
     full__newest_and_its_end__last_ones_stay();
     waiting__stop_and_close__end_it();
     descs__wrong__named();
-    by_hand__two_workers__told();
-    file__hostile__refused();
+    by_hand__not_one_reader__refused();
+    path__no_push_or_another__refused();
+    memory__hostile__refused();
+    door__hostile__refused();
     lane__damaged__an_error_that_names_the_producer();
     lane__damaged_in_a_run__those_before_come();
     lane__damaged_rows_left_out__ends();

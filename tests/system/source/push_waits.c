@@ -1,9 +1,10 @@
 /* How patiently producers and reader of pushed items wait: as those that are attached have cores,
    not as there are places. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside.h"
 
 enum { CORES = 8, LANES = 200, ROOM = 4 };
 
@@ -31,26 +32,40 @@ static void wait_for_room(dlp_pusher *u, int times) {
     while (times-- > 0) CHECK(dlp_pusher_push(u, data, 1) == DLP_TIMEOUT);
 }
 
-static int spins(uint32_t spin_ns, uint32_t yields) { return spin_ns > 1000 && yields == 0; }
-static int makes_way(uint32_t spin_ns, uint32_t yields) { return spin_ns <= 1000 && yields > 0; }
+typedef struct patience {
+    uint32_t spin_ns, yields;
+} patience;
+
+static int spins(patience w) { return w.spin_ns > 1000 && w.yields == 0; }
+static int makes_way(patience w) { return w.spin_ns <= 1000 && w.yields > 0; }
+
+static patience of_pusher(const dlp_pusher *u) {
+    patience w;
+    inside_pusher_wait(u, &w.spin_ns, &w.yields);
+    return w;
+}
+
+static patience of_reader(const dlp_push *push) {
+    patience w;
+    inside_push_wait(push, &w.spin_ns, &w.yields);
+    return w;
+}
 
 /* Of 8 cores the reader and the consumer have one each: 6 producers may spin, 7 may not. */
 static void producers__as_many_as_are_attached(void) {
     dlp_push *push = opened(0);
     dlp_pusher *all[CORES];
-    const dlp_spsc_tx *lane;
     for (int i = 0; i < CORES - 2; i++) all[i] = attached(push);
-    lane = &all[0]->tx.lane;
-    CHECK(spins(lane->spin_ns, lane->yields)); /* before its first wait */
+    CHECK(spins(of_pusher(all[0]))); /* before its first wait */
     wait_for_room(all[0], 1);
-    CHECK(spins(lane->spin_ns, lane->yields));
+    CHECK(spins(of_pusher(all[0])));
     all[CORES - 2] = attached(push);
-    CHECK(makes_way(all[CORES - 2]->tx.lane.spin_ns, all[CORES - 2]->tx.lane.yields));
+    CHECK(makes_way(of_pusher(all[CORES - 2])));
     wait_for_room(all[0], 1);
-    CHECK(makes_way(lane->spin_ns, lane->yields));
+    CHECK(makes_way(of_pusher(all[0])));
     dlp_pusher_close(all[1]);
     wait_for_room(all[0], 1);
-    CHECK(spins(lane->spin_ns, lane->yields));
+    CHECK(spins(of_pusher(all[0])));
     for (int i = 0; i < CORES - 1; i++)
         if (i != 1) dlp_pusher_close(all[i]);
     CHECK(dlp_push_close(push) == DLP_OK);
@@ -61,10 +76,10 @@ static void many_places__counted_again_in_the_end(void) {
     dlp_push *push = opened(LANES);
     dlp_pusher *first = attached(push), *more[CORES];
     wait_for_room(first, 2);
-    CHECK(spins(first->tx.lane.spin_ns, first->tx.lane.yields));
+    CHECK(spins(of_pusher(first)));
     for (int i = 0; i < CORES; i++) more[i] = attached(push);
     wait_for_room(first, 1 + LANES / 64);
-    CHECK(makes_way(first->tx.lane.spin_ns, first->tx.lane.yields));
+    CHECK(makes_way(of_pusher(first)));
     for (int i = 0; i < CORES; i++) dlp_pusher_close(more[i]);
     dlp_pusher_close(first);
     CHECK(dlp_push_close(push) == DLP_OK);
@@ -94,14 +109,14 @@ static void reader__as_many_as_are_attached(void) {
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         dlp_pipe_release(p, b);
         pthread_join(thread, NULL);
-        CHECK((n + 2 <= CORES ? spins : makes_way)(push->rx.spin_ns, push->rx.yields));
+        CHECK((n + 2 <= CORES ? spins : makes_way)(of_reader(push)));
         for (int i = 0; i < n; i++) dlp_pusher_close(all[i]);
         CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
     }
 }
 
 int main(void) {
-    dlpi_wait_cpus = CORES;
+    inside_wait_cpus(CORES);
     producers__as_many_as_are_attached();
     many_places__counted_again_in_the_end();
     reader__as_many_as_are_attached();

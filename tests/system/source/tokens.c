@@ -292,6 +292,126 @@ static void tokens__files_of_another_kind__are_refused(void) {
     RAW("odd", DLP_TOKENS_U16, UINT64_C(1) << 61, DLP_ERR_CORRUPT, "byte 1001", "its header of");
 }
 
+/* Files whose first bytes say that they are something else; header_bytes or insist take them. */
+static void tokens__magic_of_another_format__is_refused(void) {
+    static const struct {
+        const char *magic, *words;
+        size_t bytes;
+    } kinds[] = {{"\x93NUMPY\x01", "NumPy", 7}, {"PK\x03\x04", "zip", 4},
+                 {"\x1f\x8b\x08", "gzip", 3},   {"\x28\xb5\x2f\xfd", "zstd", 4},
+                 {"\x89HDF\r\n", "HDF5", 6},    {"PAR1", "Parquet", 4},
+                 {"MMIDIDX", "Megatron", 7}};
+    static uint8_t b[128 + 2 * 100];
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int format = DLP_TOKENS_AUTO; format <= DLP_TOKENS_U32; format++) {
+            const char *const path = in_rig("other");
+            dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .format = format, .length = 10};
+            dlp_tokens *t;
+            if (format == DLP_TOKENS_LLMC) continue; /* has a magic of its own */
+            make_shard(b, all[0], 100, 128, 0);
+            memcpy(b, kinds[k].magic, kinds[k].bytes);
+            rig_write("other", b, sizeof b);
+            refused(&d, DLP_ERR_CORRUPT,
+                    (const char *const[]){"other", "byte 0", kinds[k].words, "insist", ""});
+            d.insist = 1;
+            CHECK((t = must_open(&d)) != NULL && dlp_tokens_close(t) == DLP_OK);
+            d.insist = 0;
+            if (format < DLP_TOKENS_U16) continue;
+            d.header_bytes = 128;
+            CHECK((t = must_open(&d)) != NULL && dlp_tokens_close(t) == DLP_OK);
+        }
+}
+
+enum { TOKENS16, TOKENS32, TOKENS64, LARGE32, BIG32, FEW16, PADDED16, TEXT, CHINESE, CONTENTS };
+
+/* 4,000 bytes of something. */
+static void contents(int what, uint8_t *b) {
+    static const char *const texts[] = {"To be, or not to be:\n\tthat is the question. ",
+                                        "\xe5\xad\xa6\xe8\x80\x8c\xe6\x97\xb6\xe4\xb9\xa0\n"};
+    uint64_t each = what == TOKENS64                                       ? 8
+                    : what == TOKENS32 || what == LARGE32 || what == BIG32 ? 4
+                                                                           : 2;
+    memset(b, 0, 4000);
+    for (uint64_t i = 0; i < 4000 / each; i++) {
+        uint64_t id = dlp_hash(6, i, 0, 0) % (what == LARGE32 ? 151936 : what == FEW16 ? 4 : 50257);
+        if (what == PADDED16 && i > 20) id = 0;
+        for (uint64_t k = 0; k < each; k++)
+            b[i * each + (what == BIG32 ? each - 1 - k : k)] = (uint8_t)(id >> 8 * k);
+    }
+    for (size_t i = 0; what >= TEXT && i < 4000; i++)
+        b[i] = (uint8_t)texts[what - TEXT][i % strlen(texts[what - TEXT])];
+}
+
+static void keep_warning(void *user, const char *message) {
+    char *all = user;
+    if (strstr(message, "tokens: ") != NULL) strcat(strcat(all, message), "\n");
+}
+
+/* Warnings of a pipe of the second of two shards that hold this: in words, and in no words. */
+static void warned_of(int what, int format, uint64_t header, const char *words) {
+    static uint8_t b[4096];
+    char all[1000] = "", good[200];
+    const char *paths[] = {good, in_rig("doubtful")};
+    dlp_tokens_loader_desc d = {
+        .tokens = {.paths = paths, .n_paths = 2, .format = format, .header_bytes = header},
+        .loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = all}}};
+    contents(format == DLP_TOKENS_U32 ? TOKENS32 : TOKENS16, b + header);
+    snprintf(good, sizeof good, "%s", rig_write("good", b, header + 4000));
+    contents(what, b + header);
+    rig_write("doubtful", b, header + 4000);
+    d.tokens.length = 10;
+    for (int insist = 0; insist < 2; insist++)
+        for (int reads = 0; reads < 2; reads++) {
+            dlp_tokens *t = NULL;
+            dlp_pipe *p = NULL;
+            int wanted = words != NULL && !insist;
+            d.tokens.insist = insist;
+            d.tokens.reads = reads;
+            all[0] = 0;
+            CHECK(dlp_tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
+            CHECK((dlp_tokens_describe(t)->warning != NULL) == wanted && (all[0] != 0) == wanted);
+            if ((all[0] != 0) != wanted || (wanted && !strstr(all, words)))
+                printf("contents %d as format %d: %s", what, format, all[0] ? all : "nothing\n");
+            if (wanted) CHECK(strstr(all, words) && strstr(all, "doubtful") && strlen(all) < 160);
+            CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+        }
+}
+
+static void tokens__contents_of_another_kind__a_warning_unless_told_to_insist(void) {
+    static const char *const as16[CONTENTS] = {
+        [TOKENS32] = "32-bit", [TOKENS64] = "32-bit", [LARGE32] = "32-bit",
+        [BIG32] = "32-bit",    [TEXT] = "text",       [CHINESE] = "text"};
+    static const char *const as32[CONTENTS] = {[TOKENS16] = "16-bit",
+                                               [TOKENS64] = "64-bit",
+                                               [BIG32] = "16-bit",
+                                               [TEXT] = "text",
+                                               [CHINESE] = "text"};
+    for (int what = 0; what < CONTENTS; what++) {
+        warned_of(what, DLP_TOKENS_AUTO, 0, as16[what]);
+        warned_of(what, DLP_TOKENS_NANOGPT, 0, as16[what]);
+        warned_of(what, DLP_TOKENS_U16, 10, as16[what]);
+        if (what != FEW16 && what != PADDED16) warned_of(what, DLP_TOKENS_U32, 12, as32[what]);
+    }
+}
+
+/* What is wired by hand has its warning, too, and so has each stage of a join. */
+static void tokens__wired_by_hand__warns_all_the_same(void) {
+    static uint8_t b[4000];
+    char all[1000] = "";
+    const char *path = in_rig("text");
+    dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .length = 10};
+    dlp_loader_desc loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = all}};
+    dlp_tokens *t;
+    dlp_pipe *p = NULL;
+    contents(TEXT, b);
+    rig_write("text", b, sizeof b);
+    if ((t = must_open(&d)) == NULL) return;
+    dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
+    CHECK(dlp_loader_open(&p, &loader, NULL) == DLP_OK);
+    CHECK(strstr(all, "text") != NULL && dlp_pipe_warning(p, 0) != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
+}
+
 static void tokens__shards_that_differ__are_refused(void) {
     static uint8_t b[2048];
     const char *const paths[] = {kept[0], in_rig("wide")};
@@ -328,6 +448,7 @@ static void tokens__descs_out_of_range__name_their_field(void) {
     WRONG("stride", d.stride = UINT64_MAX);
     WRONG("widen", d.widen = 2);
     WRONG("reads", d.reads = -1);
+    WRONG("insist", d.insist = 2);
     WRONG("read_ahead", d.read_ahead = -2);
     WRONG("4751 tokens in 5 shards: not one item of 1 windows of 2501", d.length = 2500);
     WRONG("not one item of 1048576 windows", d.windows = 1 << 20);
@@ -615,6 +736,9 @@ int main(void) {
     tokens__counts__windows_do_not_cross_shards();
     tokens__pattern__in_the_order_of_bytes();
     tokens__files_of_another_kind__are_refused();
+    tokens__magic_of_another_format__is_refused();
+    tokens__contents_of_another_kind__a_warning_unless_told_to_insist();
+    tokens__wired_by_hand__warns_all_the_same();
     tokens__shards_that_differ__are_refused();
     tokens__descs_out_of_range__name_their_field();
     tokens__unreadable__is_refused();

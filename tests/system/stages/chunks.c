@@ -77,10 +77,11 @@ static void resume__at_every_batch__goes_on(void) {
         oracle(&k.d, 0, 0, &e);
         if ((p = kit_open(&k)) == NULL) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            batch_spoil(b);
             CHECK(dlp_pipe_state(p, b, &states[n]) == DLP_OK);
             CHECK(dlp_pipe_state(p, NULL, &all) == DLP_OK);
             CHECK(memcmp(&all, &states[n], sizeof all) == 0);
-            dlp_pipe_release(p, b);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
             n++;
         }
         kit_close(&k, p);
@@ -710,7 +711,7 @@ static void handles__views__have_offsets(void) {
 
 typedef struct course {
     const dlp_chunks_desc *d;
-    uint64_t steps, epochs, stop_at, stop_epoch, first;
+    uint64_t steps, epochs, items, stop_at, stop_epoch, first;
     dlp_pipe *interrupt;
     int wrong;
 } course;
@@ -721,6 +722,8 @@ static int on_step(void *user, dlp_batch *b) {
     uint64_t k = c->first + c->steps++;
     oracle(c->d, 0, 0, &e);
     if (!view_same(c->d, b, k / e.per_epoch, k % e.per_epoch)) c->wrong++;
+    c->items += b->count;
+    batch_spoil(b);
     if (c->steps == c->stop_at && c->interrupt) dlp_pipe_stop(c->interrupt); /* as a signal would */
     return c->steps == c->stop_at && !c->interrupt;
 }
@@ -752,7 +755,7 @@ static void run__interrupted_anywhere__goes_on(void) {
             if (how == 1) c.interrupt = p;
             if (how == 2) run.max_steps = at;
             CHECK(dlp_chunks_run(p, &run) == (how == 1 ? DLP_STOPPED : DLP_OK));
-            CHECK(r.steps == at && c.steps == at && c.wrong == 0 && r.items > 0);
+            CHECK(r.steps == at && c.steps == at && c.wrong == 0 && r.items == c.items);
             if (how == 1) { /* a new pipe goes on behind the last step */
                 state = r.state;
                 kit_close(&k, p);
@@ -843,6 +846,54 @@ static void overlap__equal_parts__take_the_longest(void) {
     printf("overlap: %.3f x the longest of the three\n", best);
 }
 
+/* While the consumer holds its first batch, all buffers fill: those of the device, and those of the
+   CPU, whose chunks have nowhere to go. None is left empty, and the loaders begin no other. */
+static void lookahead__consumer_holds_a_batch__all_buffers_fill(void) {
+    for (int i = 0, before = test_failures; i < 24 && test_failures == before; i++) {
+        const int cpu = 1 + i % 4, device = 2 + i / 4 % 3;
+        dlp_stats s;
+        dlp_plan plan;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int calls = 0;
+        kit k;
+        kit_init(&k, 400, 20, 20);
+        kit_device(&k, i % 3 == 0 ? DEV_LATE : DEV_HOST);
+        k.d.shuffle_chunks = 1;
+        k.d.workers.num_workers = 1 + i / 12 * 2;
+        k.d.workers.dispatch = i % 5 == 0 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
+        k.d.cpu_buffers = cpu;
+        k.d.device_buffers = device;
+        k.d.epochs = 1;
+        k.s->whole = 1;
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 0, 0));
+        for (int try = 0; try < 10000; try++) {
+            dlp_pipe_stats(p, &s);
+            if (s.chunks.cpu_filled == (uint64_t)cpu &&
+                s.chunks.device_filled == (uint64_t)device - 1)
+                break;
+            sleep_us(1000);
+        }
+        sleep_us(2000); /* a loader that went on would have begun by now */
+        dlp_pipe_stats(p, &s);
+        for (int c = 0; c < 20; c++) calls += __atomic_load_n(&k.s->calls[c], __ATOMIC_RELAXED);
+        CHECK(calls == cpu + device);
+        CHECK(s.chunks.cpu_filled == (uint64_t)cpu && s.chunks.cpu_free == 0);
+        CHECK(s.chunks.device_filled == (uint64_t)device - 1 && s.chunks.device_free == 0);
+        CHECK(s.chunks.cpu_loading == 0 && s.chunks.loadable == 20 - (uint64_t)calls);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        for (uint32_t l = 0; l < plan.n_lines; l++) {
+            if (strcmp(plan.lines[l].what, "CPU chunk buffers") == 0)
+                CHECK(plan.lines[l].count == (uint64_t)cpu);
+            if (strcmp(plan.lines[l].what, "device chunk buffers") == 0)
+                CHECK(plan.lines[l].bytes == (uint64_t)device * 20 * 28);
+        }
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        kit_close(&k, p);
+    }
+}
+
 static void stats__of_chunks__tell_the_queues(void) {
     kit k;
     dlp_pipe *p;
@@ -863,17 +914,17 @@ static void stats__of_chunks__tell_the_queues(void) {
     }
     for (int i = 0; i < 20000; i++) { /* until all that can go ahead has done so */
         dlp_pipe_stats(p, &s);
-        if (s.chunks.cpu_filled == 2 && s.chunks.device_filled == 1) break;
+        if (s.chunks.cpu_filled == 3 && s.chunks.device_filled == 1) break;
         sleep_us(1000);
     }
     CHECK(s.batches == 6 && s.items == 32 && s.held == 1 && s.batch_size == 6);
-    CHECK(s.chunks.taken == 2 && s.chunks.loadable == 5 && s.chunks.in_use == 1);
-    CHECK(s.chunks.cpu_buffers == 3 && s.chunks.cpu_filled == 2 && s.chunks.cpu_free == 1);
+    CHECK(s.chunks.taken == 2 && s.chunks.loadable == 4 && s.chunks.in_use == 1);
+    CHECK(s.chunks.cpu_buffers == 3 && s.chunks.cpu_filled == 3 && s.chunks.cpu_free == 0);
     CHECK(s.chunks.device_buffers == 2 && s.chunks.device_filled == 1 && s.chunks.device_free == 0);
     CHECK(s.chunks.cpu_loading == 0 && s.chunks.device_copying == 0);
     CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
-    CHECK(strstr(text, "Chunks: 5 loadable in this epoch; 3 CPU chunk buffers: 1 free, 0 loading, "
-                       "2 filled; 2 device chunk buffers: 0 free, 0 being copied, 1 filled; 1 in "
+    CHECK(strstr(text, "Chunks: 4 loadable in this epoch; 3 CPU chunk buffers: 0 free, 0 loading, "
+                       "3 filled; 2 device chunk buffers: 0 free, 0 being copied, 1 filled; 1 in "
                        "use.") != NULL);
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes == s.plan_bytes);
     for (uint32_t i = 0; i < plan.n_lines; i++) {
@@ -1033,6 +1084,7 @@ int main(void) {
     run__epoch_callback__stops_behind_the_epoch();
     passes__evaluate__in_order();
     overlap__equal_parts__take_the_longest();
+    lookahead__consumer_holds_a_batch__all_buffers_fill();
     stats__of_chunks__tell_the_queues();
     explain__inline_transfer__names_the_field_of_the_desc();
     open__transfer_inline__neither_0_nor_1__refused();

@@ -13,6 +13,8 @@
 
 #define INPUTS 300
 
+enum { NOTHING, FAILS, DIES };
+
 typedef struct seen_all {
     uint32_t calls, kill_every, over, fail;
     uint32_t torn;           /* one in so many inputs can't be read; 0: none */
@@ -20,6 +22,9 @@ typedef struct seen_all {
     uint64_t now;            /* with set_epoch: the epoch that it began, UINT64_MAX while it runs */
     uint32_t running, wrong; /* callbacks; those of another epoch than now */
     int set;                 /* there is a set_epoch */
+    int spoils;              /* 1: callbacks write over all that they are given */
+    int first;               /* what the first call of each input does: */
+    uint8_t called[INPUTS];  /* with first: calls of each input */
 } seen_all;
 
 static seen_all *seen; /* shared */
@@ -39,6 +44,16 @@ static uint32_t made(uint64_t index) {
 static int dies(void) {
     uint32_t n = __atomic_add_fetch(&seen->calls, 1, __ATOMIC_SEQ_CST);
     return seen->kill_every != 0 && n % seen->kill_every == 0;
+}
+
+/* With `first`: each input fails, or kills its worker, once. */
+static int first_call(const dlp_item *it) {
+    uint8_t *called = &seen->called[it->index];
+    if (seen->first == NOTHING) return 0;
+    if (it->attempt != (seen->first == FAILS ? *called : 0)) seen->wrong++;
+    if ((*called)++ > 0) return 0;
+    if (seen->first == DIES) raise(SIGKILL);
+    return dlp_fail(it->call, 5, "the first call");
 }
 
 /* ---- set_epoch: no callback runs beside it, or before it for its epoch ---- */
@@ -72,26 +87,40 @@ static int fetch(void *user, dlp_item *it) {
     (void)user;
     epoch_enter(it->epoch);
     epoch_leave(it->epoch);
+    if (first_call(it) != 0) return DLP_ERR_CALLBACK;
     if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
     *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
     if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
+    if (seen->spoils) item_spoil(it);
     return 0;
 }
 
+/* Write over what an expander sees, and over an item that it has made. */
+static void spoil(dlp_expand *x, dlp_item *it) {
+    static const uint32_t made[] = {0, 1, 4, 8000000, UINT32_MAX};
+    if (!seen->spoils) return;
+    x->n_made = made[base(x->n_made) % 5];
+    x->item = NULL;
+    x->call = NULL;
+    if (it != NULL) item_spoil(it);
+}
+
 static int expand(void *user, dlp_expand *x) {
-    uint64_t b = *(const uint64_t *)x->item->data[0];
-    uint32_t n = made(x->item->index) + (seen->over == x->item->index + 1 ? 9 : 0);
+    uint64_t index = x->item->index, b = *(const uint64_t *)x->item->data[0];
+    uint32_t n = made(index) + (seen->over == index + 1 ? 9 : 0);
     int die = dies();
     (void)user;
     epoch_enter(x->item->epoch);
     epoch_leave(x->item->epoch);
+    spoil(x, NULL);
     for (uint32_t i = 0; i < n; i++) {
         dlp_item *it = dlp_expand_add(x);
         if (it == NULL) return 0;
-        ((uint64_t *)it->data[0])[0] = die ? 1 : x->item->index;
+        ((uint64_t *)it->data[0])[0] = die ? 1 : index;
         ((uint64_t *)it->data[0])[1] = b + i;
         memset(it->data[1], (int)(i + 1), (i + b) % 8);
         it->length[1] = (i + b) % 8;
+        spoil(x, it);
     }
     if (die && dlp_expand_add(x) != NULL) raise(SIGKILL);
     if (die) raise(SIGKILL);
@@ -99,6 +128,7 @@ static int expand(void *user, dlp_expand *x) {
 }
 
 static int keep(void *user, dlp_item *it) { /* 1 in 10 */
+    uint64_t b;
     (void)user;
     epoch_enter(it->epoch);
     epoch_leave(it->epoch);
@@ -106,8 +136,9 @@ static int keep(void *user, dlp_item *it) { /* 1 in 10 */
         memset(it->data[0], 255, 8);
         raise(SIGKILL);
     }
-    *(uint64_t *)it->data[0] = base(it->index);
-    return base(it->index) % 10 ? DLP_SKIP : 0;
+    b = *(uint64_t *)it->data[0] = base(it->index);
+    if (seen->spoils) item_spoil(it);
+    return b % 10 ? DLP_SKIP : 0;
 }
 
 static int add_one(void *user, dlp_item *it) { /* a map in place, which is not idempotent */
@@ -277,6 +308,7 @@ static void any_case(uint64_t *random, int processes) {
         r.expand.workers.on_error = DLP_ON_ERROR_DROP;
         seen->torn = 2 + test_pick(random, 20);
     }
+    seen->spoils = (int)(*random >> 63);
     if (processes) {
         r.pipe.shm = &shm;
         r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
@@ -495,6 +527,25 @@ static void fail__by_input__named(void) {
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);
 }
 
+/* The inputs of a run have tries and deaths of their own: an input that fails once, or kills its
+   worker once, is no worse off behind others that did. */
+static void fail__each_input_of_a_run_once__all_come(int first) {
+    dlp_shm_desc shm = {.max_kills = 2};
+    rig2 r;
+    init(&r, 0);
+    seen->first = first;
+    r.repeat.epochs = 1;
+    r.expand.workers.num_workers = 1;
+    r.expand.workers.retries = 1;
+    if (first == DIES) {
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+    }
+    CHECK(run(&r, NULL) == batches(&r));
+    CHECK(seen->runs > 1 && seen->wrong == 0);
+    for (int i = 0; i < INPUTS; i++) CHECK(seen->called[i] == 2);
+}
+
 /* Is batch n all there, or does it lack a row of the first input that can't be read, and fail? */
 static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
     char words[32];
@@ -668,6 +719,8 @@ int main(int argc, char **argv) {
     loader__filter__small_batches_are_copied_by_next();
     stats__workers_killed__exact();
     fail__by_input__named();
+    fail__each_input_of_a_run_once__all_come(FAILS);
+    fail__each_input_of_a_run_once__all_come(DIES);
     fail__inside_runs__named_in_its_place(0);
     fail__inside_runs__named_in_its_place(40); /* in its row of the window, and no other one */
     set_epoch__any_end__no_callback_before_or_beside_it();

@@ -366,6 +366,40 @@ static void state__of_other_ranks__named(void) {
     CHECK(dlp_state_merge(&out, NULL, 2, &err) == DLP_ERR_ARG);
 }
 
+/* The state of a rank after three batches of the one stream that two ranks share. Each part has
+   `items` items there. */
+static void shared_state(uint32_t rank, uint32_t items, dlp_state *to) {
+    found_rig r;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    found_init(&r, seen, 40, 11);
+    for (int i = 0; i < 40; i++) seen->counts[i] = items;
+    r.d.parts.shared_streams = 1;
+    r.d.parts.steps_per_epoch = 20;
+    r.d.loader.sampler.world_size = 2;
+    r.d.loader.sampler.rank = rank;
+    CHECK(found_open(&r, &p) == DLP_OK);
+    for (int i = 0; i < 3 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; i++) {
+        CHECK(dlp_pipe_state(p, b, to) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* With shared streams this is all that tells two ranks that they read other data. */
+static void merge__of_ranks_with_other_data__refused(void) {
+    dlp_state two[2], out;
+    dlp_error err;
+    shared_state(0, 6, &two[0]);
+    shared_state(1, 6, &two[1]);
+    CHECK(memcmp(&two[0], &two[1], sizeof *two) == 0);
+    CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_OK);
+    CHECK(memcmp(&out, &two[0], sizeof out) == 0);
+    shared_state(1, 7, &two[1]);
+    CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_ERR_RESUME);
+    CHECK(strstr(err.message, "states[1] has stream 0") && strstr(err.message, "other data"));
+}
+
 static void resume__fewer_items_than_given__names_the_part(void) {
     found_rig r;
     dlp_error err;
@@ -821,7 +855,8 @@ static void desc__what_is_not_possible__refused(void) {
     x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
-    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8, refused(&x, "streams", "number of parts, 4");
+    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8,
+    refused(&x, "streams", "number of parts, 4");
     x = r, x.d.loader.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
     x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;
@@ -851,6 +886,7 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on_exactly();
     resume__other_ranks__goes_on_exactly();
     state__of_other_ranks__named();
+    merge__of_ranks_with_other_data__refused();
     resume__fewer_items_than_given__names_the_part();
     resume__other_items_in_the_window__refused();
     resume__other_order__names_the_field();

@@ -1,7 +1,7 @@
 /* needs: parts */
 /* How unevenly streams of parts have items, and what an epoch leaves out of them: known numbers, by
    the pipe and by a monitor, with part workers that are killed. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 

@@ -4,7 +4,6 @@
    their own, workers killed from outside, seeks, and resumed by another wiring. Each batch is known
    by its place. join_random [N [SEED]]: so many, from there on. */
 #define _GNU_SOURCE
-#define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 

@@ -48,6 +48,7 @@ static void *count_mmap(void *at, size_t n, int prot, int flags, int fd, off_t o
 typedef struct seen_all { /* in memory that all processes see */
     uint32_t length[MOST];
     uint32_t calls, kill_every, fail, uneven, slow;
+    int spoils; /* 1: fetch writes over all that it is given */
 } seen_all;
 
 static seen_all *seen;
@@ -74,9 +75,10 @@ static int fetch(void *user, dlp_item *it) {
     if (n == UINT32_MAX) return DLP_SKIP;
     for (uint32_t i = 0; i < n; i++) tokens[i] = token(it->index, i);
     it->length[0] = n;
-    if (it->n_fields < 2) return 0;
-    for (uint32_t i = 0; i < n * 3; i++) ((uint8_t *)it->data[1])[i] = (uint8_t)(tokens[i / 3] + i);
-    it->length[1] = n - (seen->uneven == it->index + 1);
+    for (uint32_t i = 0; i < n * 3 && it->n_fields > 1; i++)
+        ((uint8_t *)it->data[1])[i] = (uint8_t)(tokens[i / 3] + i);
+    if (it->n_fields > 1) it->length[1] = n - (seen->uneven == it->index + 1);
+    if (seen->spoils) item_spoil(it);
     return 0;
 }
 
@@ -397,6 +399,7 @@ static void any_case(uint64_t *random, int rule, int processes) {
         r.pack.steps_per_epoch = 1 + test_pick(random, 20);
     r.pack.workers.num_workers = workers[test_pick(random, processes ? 3 : 4)];
     r.fetch.num_workers = workers[test_pick(random, processes ? 3 : 4)];
+    seen->spoils = (int)(*random >> 63);
     if (processes) {
         r.pipe.shm = &shm;
         r.pack.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;

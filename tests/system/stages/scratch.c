@@ -56,7 +56,7 @@ static void death_here(int kind, const void *at) {
     const uint8_t *from, *to;
     bool stored = kind == -1 && last == HOOK_STORE;
     last = kind;
-    if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL || now->holder == NULL ||
+    if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL || now->holder_stage == NULL ||
         getpid() == parent)
         return;
     from = dlpi_area_at(now, DLPI_REC_OWN + now->holder_stage->id, 0);
@@ -572,7 +572,7 @@ static dlp_error nobody_writes(dlp_push *push) {
 }
 
 static void scratch__fetch_only_copies__refused(void) {
-    const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1};
+    const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1, .writers = 1};
     dlp_push *push;
     dlp_error e;
     e = nobody_writes(NULL);                                              /* needs: parts */

@@ -1,7 +1,7 @@
 /* needs: parts */
 /* The one cu_seqlens of a batch, out of those of its rows: batches written by hand, and the
    segments that they are said to have. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"

@@ -1,7 +1,6 @@
 /* Rank and world size, place and CPUs on the node, out of what launchers leave in the environment;
    and what start says to a pipe that was told none of it. */
 #define _GNU_SOURCE
-#define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
@@ -245,15 +244,15 @@ static void ranks_of_a_socket__share_its_cpus(void) {
     for (int r = 0; r < 4; r++) {
         dlp_ranks to = {.local_rank = (uint32_t)r, .local_world_size = 4};
         for (int i = 0; i < 16; i++) numbers[i] = r % 2 * 16 + i;
-        dlpi_cpus_own(&to, numbers, 16, 32);
+        inside_cpus_own(&to, numbers, 16, 32);
         CHECK(to.confined && to.n_cpus == 16 && to.cores == 8);
         for (int i = 0; i < 16; i++) CHECK(to.cpus[i] == numbers[i]);
     }
     dlp_ranks two = {.local_rank = 1, .local_world_size = 2};
-    dlpi_cpus_own(&two, numbers, 1, 32);
+    inside_cpus_own(&two, numbers, 1, 32);
     CHECK(two.n_cpus == 1 && two.cores == 1 && two.cpus[0] == numbers[0]);
     dlp_ranks crowd = {.local_rank = 8, .local_world_size = 9};
-    dlpi_cpus_own(&crowd, numbers, 4, 4);
+    inside_cpus_own(&crowd, numbers, 4, 4);
     CHECK(crowd.n_cpus == 4 && crowd.cores == 1);
 }
 

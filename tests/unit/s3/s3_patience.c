@@ -299,13 +299,37 @@ static void throttle__over__twice_as_many_then_more_by_the_clock(void) {
     }
 }
 
-/* A server that lets 20 in flight pass: it is not asked for much more, nor for much less. */
-static void throttle__some_pass__near_what_passes(void) {
+/* What a server refuses. */
+typedef struct gate {
+    double by_chance;
+    int at_once;     /* lets so many pass at once; 0: all */
+    double a_second; /* and so many a second; 0: all */
+    double tokens;
+} gate;
+
+typedef struct passed {
+    double refused; /* of all, in percent */
+    double good;    /* a second */
+    double limit;   /* on average */
+} passed;
+
+static bool gate_refuses(gate *g, int passing, uint64_t *random) {
+    bool refuses = (double)(dlpi_s3_random(random) >> 11) / 9007199254740992.0 < g->by_chance;
+    refuses =
+        refuses || (g->at_once && passing >= g->at_once) || (g->a_second > 0 && g->tokens < 1);
+    if (!refuses) g->tokens -= 1;
+    return refuses;
+}
+
+/* As many in flight as there may be for a minute: a good answer takes 20 ms, a bad one 10. */
+static passed pass(gate g, uint64_t seed) {
     dlp_s3_desc d = defaults();
-    uint64_t now = 0, due[64], asked = 0, refused = 0, good = 0;
-    int n = 0, kind[64];
-    begin(&d, 7);
+    uint64_t now = 0, due[64], asked = 0, refused = 0, good = 0, sum = 0, random = seed;
+    int n = 0, kind[64], passing;
+    begin(&d, seed);
     for (; now < 60000 * MS; now += MS / 10) {
+        g.tokens += g.a_second / 10000;
+        if (g.tokens > g.a_second / 20) g.tokens = g.a_second / 20;
         for (int i = 0; i < n; i++)
             if (due[i] <= now) {
                 dlpi_s3_answered(&patience, now, kind[i] == 0, kind[i] != 0);
@@ -313,19 +337,49 @@ static void throttle__some_pass__near_what_passes(void) {
                 due[i] = due[--n];
                 kind[i--] = kind[n];
             }
-        while (n < dlpi_s3_limit(&patience)) {
-            int passing = 0;
+        for (; n < dlpi_s3_limit(&patience); n++) {
+            passing = 0;
             for (int i = 0; i < n; i++) passing += kind[i];
-            kind[n] = passing < 20;
+            kind[n] = !gate_refuses(&g, passing, &random);
             refused += !kind[n];
             asked++;
-            due[n++] = now + (passing < 20 ? 20 : 10) * MS;
+            due[n] = now + (kind[n] ? 20 : 10) * MS;
         }
+        sum += (uint64_t)dlpi_s3_limit(&patience);
     }
-    printf("20 pass: %d %% refused, %.1f pass on average\n", (int)(refused * 100 / asked),
-           (double)good * 20 / 60000);
-    CHECK(refused * 100 / asked < 15);
-    CHECK(good * 20 / 60000 >= 14);
+    return (passed){(double)refused * 100 / (double)asked, (double)good / 60, (double)sum / 600000};
+}
+
+/* A server that lets 20 in flight pass: it is not asked for much more, nor for much less. */
+static void throttle__some_pass__near_what_passes(void) {
+    passed p = pass((gate){.at_once = 20}, 7);
+    printf("20 pass: %.0f %% refused, %.1f pass on average\n", p.refused, p.good * 0.02);
+    CHECK(p.refused < 15 && p.good * 0.02 >= 14);
+}
+
+static void throttle__so_many_a_second__near_what_passes(void) {
+    for (uint64_t seed = 1; seed < 6; seed++) {
+        passed p = pass((gate){.a_second = 400}, seed), q;
+        CHECK(p.refused < 20 && p.good > 370);
+        q = pass((gate){.a_second = 400, .by_chance = 0.05}, seed);
+        CHECK(q.refused < 25 && q.good > 340);
+        printf("400 a second: %.0f of them, %.0f %% refused; with 5 %% by chance %.0f, %.0f %%\n",
+               p.good, p.refused, q.good, q.refused);
+    }
+}
+
+/* A server that refuses at random: fewer in flight would help nobody. */
+static void throttle__by_chance__as_many_in_flight(void) {
+    static const double percent[] = {5, 10, 15, 20};
+    for (int i = 0; i < 4; i++) {
+        double least = 64;
+        for (uint64_t seed = 1; seed < 6; seed++) {
+            passed p = pass((gate){.by_chance = percent[i] / 100}, seed);
+            if (p.limit < least) least = p.limit;
+        }
+        printf("%.0f %% by chance: %.1f in flight on average\n", percent[i], least);
+        CHECK(least >= (i < 2 ? 63 : i < 3 ? 56 : 48));
+    }
 }
 
 static void throttle__one_in_flight__stays_one(void) {
@@ -422,6 +476,48 @@ static void hedge__budget__a_share_of_traffic(void) {
     for (int i = 0; i < 100; i++) dlpi_s3_first_byte(&patience, 100000, 10 * MS);
     CHECK(!dlpi_s3_hedge_take(&patience, 0));
     CHECK(dlpi_s3_hedge_after(&patience, 0, 100000) == UINT64_MAX);
+}
+
+/* ---- slow bodies ---- */
+
+/* The milliseconds of 64 KiB above which a body of 1 MiB, half of which has come, is slow. */
+static unsigned slow_from(unsigned moves, bool afresh) {
+    unsigned ms = 1;
+    for (; ms < 1000000; ms++) {
+        dlpi_s3_body_pace b = {1 << 20, 65536, ms * MS, 1 << 19, afresh ? 1 << 20 : 1 << 19, moves};
+        if (dlpi_s3_slow(&patience, &b)) break;
+    }
+    return ms;
+}
+
+static void slow__body__by_its_class_and_its_moves(void) {
+    dlp_s3_desc d = defaults();
+    dlpi_s3_body_pace b = {1 << 20, 1 << 20, 0, 0, 0, 0};
+    unsigned at;
+    begin(&d, 10);
+    CHECK(slow_from(0, false) == 8001 && slow_from(0, true) == 16001);
+    CHECK(slow_from(1, false) == 16001);
+    b.ns = 16 * 50 * MS; /* 50 ms for 64 KiB */
+    for (unsigned i = 0; i < DLPI_S3_SAMPLES_FEWEST - 1; i++) dlpi_s3_paced(&patience, &b);
+    CHECK(slow_from(0, false) == 8001);
+    dlpi_s3_paced(&patience, &b);
+    at = slow_from(0, false);
+    CHECK(at >= 400 && at <= 460);
+    CHECK(slow_from(2, false) >= 4 * at - 4 && slow_from(16, false) == 1000000);
+    b.size = 1 << 12; /* another class */
+    b.ns = 16 * 5000 * MS;
+    for (int i = 0; i < 100; i++) dlpi_s3_paced(&patience, &b);
+    CHECK(slow_from(0, false) == at);
+    b.size = 1 << 20;
+    for (int i = 0; i < 100; i++) dlpi_s3_paced(&patience, &b); /* all are slow now */
+    CHECK(slow_from(0, false) > 40000);
+    b.ns = 0; /* all at once: what is fast enough is never slow */
+    for (int i = 0; i < 4000; i++) dlpi_s3_paced(&patience, &b);
+    CHECK(slow_from(0, false) == 129);
+    b.got = 0;
+    b.ns = UINT64_MAX;
+    dlpi_s3_paced(&patience, &b);
+    CHECK(dlpi_s3_slow(&patience, &(dlpi_s3_body_pace){1 << 20, 0, 1000 * MS, 1, 1, 0}));
 }
 
 /* ---- a model of it all ---- */
@@ -634,12 +730,15 @@ int main(void) {
     throttle__many__fewer_in_flight_down_to_a_floor();
     throttle__over__twice_as_many_then_more_by_the_clock();
     throttle__some_pass__near_what_passes();
+    throttle__so_many_a_second__near_what_passes();
+    throttle__by_chance__as_many_in_flight();
     throttle__one_in_flight__stays_one();
     hedge__buckets__have_no_gaps();
     hedge__p95__trusted_when_known_and_follows();
     hedge__hasty__waits_longer();
     hedge__hasty_for_a_while__forgotten();
     hedge__budget__a_share_of_traffic();
+    slow__body__by_its_class_and_its_moves();
     model__faulty_server__soon_over_and_few_requests();
     return test_end("s3_patience");
 }

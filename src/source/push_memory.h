@@ -1,0 +1,172 @@
+#pragma once
+/* tests: system/source/push, system/source/push_life */
+#include "api/push.h"
+#include "base/places.h"
+#include "cells/fields.h"
+#include "queue/mpsc.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push-memory    THE MEMORY OF A PUSH
+   The memory has a head, a line for each producer, and a bundle of lanes (>>queues). It is a file
+   without a name. The file is sealed, so that nobody can cut it while others have it mapped. Place
+   i of the file (>>impl-places) belongs to the producer in lane i. The reader lives as long as its
+   pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
+
+   A producer copies the head once, checks it, and computes offsets from the copy. A record is a
+   mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes.
+
+   label  atomic          written by            read by (partner)
+   PU1    head.magic      open, last            producers (PU1): the head is whole
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker,    producers that wait (PU2)
+                          and its consumer
+   O1     owners          >>queues              reader, producers: how many there are, a hint
+   -      line.begun      its producer          reader, after it looked at the place: a lock of the
+                                                kernel orders them
+   -      line.refused    its producer          statistics */
+
+#define DLPI_PUSH_MAGIC UINT64_C(0x0068737570706c64) /* "dlppush" */
+#define DLPI_PUSH_VERSION 1u
+enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
+enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have lengths of their own; not written yet */
+
+typedef struct dlpi_push_head { /* in region */
+    uint64_t magic;             /* PU1 */
+    uint32_t version, flags;    /* these three lie here in every version */
+    uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
+    uint32_t record_bytes, max_producers, n_fields, full;
+    uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
+} dlpi_push_head;
+_Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
+_Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
+
+typedef struct dlpi_push_line { /* in region: of a producer */
+    uint64_t refused;
+    uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
+    uint8_t pad[DLPI_LINE - 16];
+} dlpi_push_line;
+_Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
+
+typedef struct dlpi_push_fields { /* where each lies in a record */
+    uint32_t n;
+    uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
+} dlpi_push_fields;
+
+typedef struct dlpi_push_crowd {
+    uint32_t attached, looks;
+} dlpi_push_crowd;
+
+/* ---- what the desc may say ---- */
+
+static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
+    return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
+}
+
+/* Where field i lies: its bytes, of which a record holds 2^20 at most. */
+static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
+    uint64_t bytes = dlpi_dtype_bytes(f->dtype);
+    if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                              "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
+    if (bytes == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
+    if (f->ragged)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                              "field \"%s\" is ragged: what is pushed has one size; push the "
+                              "longest and a length",
+                              f->name);
+    if (f->ndim < 0 || f->ndim > DLP_MAX_DIMS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": ndim must be 0..%d",
+                              f->name, DLP_MAX_DIMS);
+    for (int32_t k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                                  "field \"%s\": shape[%" PRId32 "] must be 1 or more", f->name, k);
+        bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
+    }
+    at->offset[i] = at->record;
+    at->bytes[i] = bytes;
+    at->record = dlpi_sum(at->record, dlpi_round_up(bytes, 8));
+    if (at->record > DLP_QUEUE_MAX_RECORD)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "an item has more than %d bytes",
+                              DLP_QUEUE_MAX_RECORD - 8);
+    for (const char *c = f->name; *c; c++) at->id = dlpi_absorb(at->id, (uint8_t)*c);
+    at->id = dlpi_absorb(dlpi_absorb(at->id, (uint64_t)f->dtype), (uint64_t)f->ndim);
+    for (int32_t k = 0; k < f->ndim; k++) at->id = dlpi_absorb(at->id, (uint64_t)f->shape[k]);
+    return DLP_OK;
+}
+
+static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint32_t n,
+                            dlp_error *err) {
+    int rc = DLP_OK;
+    memset(at, 0, sizeof *at);
+    at->n = n;
+    at->record = 8; /* the mark */
+    if (fields == NULL) return dlpi_push_bad(err, "fields", "given");
+    if (n < 1 || n > DLP_MAX_FIELDS) return dlpi_push_bad(err, "n_fields", "1..16");
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_push_field(at, i, &fields[i], err);
+    return rc;
+}
+
+/* ---- the file ---- */
+
+static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
+    int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    dlpi_error_set(err, code, path ? "path" : "", "%s%s%s: %s", call, path ? " of " : "",
+                   path ? dlpi_path_end(path) : "",
+                   errnum == EFBIG ? "more bytes than a file may have here (ulimit -f)"
+                                   : strerror(errnum));
+    if (err) err->errnum = errnum;
+    return code;
+}
+
+/* Make a sealed file of zeros, and map it. fd: written. */
+static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
+    const char *call = "memfd_create";
+    *fd = -1;
+    if (dlpi_file_may_be(bytes))
+        *fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-push", 3u));
+    if (*fd < 0) return dlpi_push_system(err, call, NULL, errno);
+    call = "ftruncate";
+    *map = MAP_FAILED;
+    if (ftruncate(*fd, (off_t)bytes) == 0) {
+        call = "fcntl (F_ADD_SEALS)";
+        if (fcntl(*fd, 1033, 6) == 0) { /* no shrink, no growth */
+            call = "mmap";
+            *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+        }
+    }
+    if (*map != MAP_FAILED) return DLP_OK;
+    *map = NULL;
+    return dlpi_push_system(err, call, NULL, errno);
+}
+
+/* Another open file description of the file: locks belong to a description. -1: errno. */
+static int dlpi_push_reopen(int fd) {
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
+}
+
+/* Count the attached producers again at every wait. If there are many lanes, count them now and
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer counts
+   until another one has its place. */
+static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
+    if (c->looks++ % (1 + lanes / 64) == 0) {
+        c->attached = 0;
+        for (uint32_t i = 0; i < lanes; i++)
+            c->attached += DLPI_LOAD_RLX(&owners[i]) != 0; /* a hint */
+    }
+    return c->attached;
+}
+
+/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
+   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
+   each, those two make way, but do not sleep. */
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
+    dlpi_wait_policy(producers + 2, spin_ns, yields);
+    if (*yields == 0) return;
+    *spin_ns = 0;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+}

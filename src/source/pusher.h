@@ -1,0 +1,343 @@
+#pragma once
+/* tests: system/source/push, system/source/push_life, system/source/push_waits */
+#include "queue/credit.h"
+#include "source/push.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pusher     PRODUCERS
+   A producer takes a place of the memory's file, by an open file description of its own, before it
+   touches the lane. So of two that live only one has a number, and the place of a killed one is
+   free at once. */
+
+struct dlp_pusher {
+    void *map; /* NULL: the push's own */
+    uint64_t map_bytes;
+    dlpi_push_head *head;
+    dlpi_push_line *line;
+    dlpi_push_fields at;
+    dlp_mpsc_tx tx;
+    void *record; /* begun, not committed */
+    int fd;       /* the file, by a description of our own; -1: none */
+    int reader;   /* its pidfd */
+    bool borrows; /* that pidfd is the push's */
+    uint32_t number, full, lanes;
+    dlpi_push_crowd crowd;
+    bool ended;
+};
+
+/* ---- coming in ---- */
+
+static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
+    struct stat st;
+    const char *why = strerror(errnum);
+    if (errnum == EPROTO ||
+        (errnum == ECONNREFUSED && lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)))
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (errnum == ECONNREFUSED) why = "the program that made the push is gone";
+    if (errnum == ETIMEDOUT) why = "the program that made the push does not answer: is it stopped?";
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s", dlpi_path_end(path), why);
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Map a file that another program handed out, if nobody can cut it, and copy its head. */
+static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
+                           dlp_error *err) {
+    struct stat st;
+    int seals = fcntl(fd, 1034); /* F_GET_SEALS */
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
+    if (seals < 0 || (seals & 2) == 0) /* F_SEAL_SHRINK */
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                              "%s: the memory is not sealed, so it may be cut",
+                              dlpi_path_end(path));
+    u->map_bytes = (uint64_t)st.st_size;
+    u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (u->map == MAP_FAILED) {
+        u->map = NULL;
+        return dlpi_push_system(err, "mmap", path, errno);
+    }
+    u->head = u->map;
+    h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
+    memcpy((uint8_t *)h + 8, (const uint8_t *)u->head + 8, sizeof *h - 8);
+    return DLP_OK;
+}
+
+/* Is the head one of this version, and does all lie in the mapping? */
+static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_error *err) {
+    bool ok = h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
+              h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
+              h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
+              h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
+                                            DLP_QUEUE_ALIGN) &&
+              h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+    if (h->magic == DLPI_PUSH_MAGIC && h->version != DLPI_PUSH_VERSION)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              "the push has version %" PRIu32 ", this program knows version %u",
+                              h->version, DLPI_PUSH_VERSION);
+    if (h->magic == DLPI_PUSH_MAGIC && h->flags != 0)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "path",
+                              (h->flags & DLPI_PUSH_RAGGED) != 0
+                                  ? "the push has ragged records, which this program does not know"
+                                  : "the push has flags that this program does not know");
+    return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
+}
+
+/* Get the file and the reader's pidfd by the path. Returns DLP_OK with u->fd set. */
+static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    struct sockaddr_un at;
+    int fds[2], rc;
+    if (!dlpi_door_address(&at, path))
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
+                              (int)sizeof at.sun_path - 1);
+    rc = dlpi_door_ask(&at, fds);
+    u->reader = fds[1];
+    rc = rc != 0 ? dlpi_pusher_refused(path, rc, err) : dlpi_pusher_map(u, fds[0], path, h, err);
+    if (rc == DLP_OK) rc = dlpi_push_head_check(h, u->map_bytes, err);
+    if (rc == DLP_OK && (u->fd = dlpi_push_reopen(fds[0])) < 0)
+        rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", path, errno);
+    if (fds[0] >= 0) close(fds[0]);
+    return rc;
+}
+
+static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
+                              dlp_error *err) {
+    int rc;
+    if (d->push != NULL) {
+        u->at = d->push->at;
+        return DLP_OK;
+    }
+    if ((rc = dlpi_push_layout(&u->at, d->fields, d->n_fields, err)) != DLP_OK) return rc;
+    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id)
+        return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
+                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
+                          " (names, types and shapes must be the same)",
+                          h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
+}
+
+/* True if the newest record of the lane is the end of a stream. The producer that said it may have
+   died before it could tell anybody. A successor would say the end for another producer, too. */
+static bool dlpi_pusher_said_end(const dlp_pusher *u) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    uint64_t mark;
+    if (tx->tail == 0) return false;
+    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
+    return mark == DLPI_PUSH_END;
+}
+
+/* With this one. Its own owner word stands at its number among those of all. */
+static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
+    return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
+}
+
+/* Take the place of that number; 0: the first whose lane nobody left in the middle of its stream by
+   being killed, or else the first that is free. Returns its index, or DLP_ERR_BUSY. */
+static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
+                            uint32_t number) {
+    if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
+    for (int any = 0; any < 2; any++)
+        for (uint32_t i = 0; i < n; i++)
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* O1 */
+                return (int)i;
+    return DLP_ERR_BUSY;
+}
+
+/* Take a place, and then its lane. */
+static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
+                            dlp_error *err) {
+    dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
+    int i;
+    if (dlpi_mpsc_check(bundle, h->bundle_bytes, &copy) != DLP_OK ||
+        copy.producers != h->max_producers || copy.record_bytes != u->at.record ||
+        copy.total_bytes != h->bundle_bytes)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the lanes are damaged");
+    i = dlpi_pusher_take(u, dlpi_at(bundle, copy.owners_offset), copy.producers, number);
+    if (i < 0 && number > 0)
+        return dlpi_error_set(err, i, "number",
+                              "producer %" PRIu32 " lives; a number has one producer at a time. "
+                              "Wait for its end, or take another number",
+                              number);
+    if (i < 0)
+        return dlpi_error_set(err, i, "number", "all %" PRIu32 " places are taken", copy.producers);
+    u->number = (uint32_t)i + 1;
+    i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
+    return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
+}
+
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it. A
+   producer that is killed in between leaves what its successor writes again. */
+static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
+    bool ended = dlpi_pusher_said_end(u);
+    if (number > 0 && ended) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", number);
+    }
+    if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
+        DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
+    return DLP_OK;
+}
+
+static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
+    dlpi_push_head h;
+    int rc = DLP_OK;
+    memset(&h, 0, sizeof h);
+    if (d->push != NULL) {
+        u->head = d->push->head;
+        u->reader = d->push->self;
+        h = d->push->was;
+        if ((u->fd = dlpi_push_reopen(d->push->fd)) < 0)
+            rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", NULL, errno);
+    } else {
+        rc = dlpi_pusher_enter(u, d->path, &h, err);
+    }
+    if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
+    if (rc != DLP_OK) return rc;
+    if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
+        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
+    if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
+    if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
+    u->full = h.full;
+    u->lanes = h.max_producers;
+    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + (u->number - 1);
+    if ((rc = dlpi_pusher_stream(u, d->number, err)) != DLP_OK) return rc;
+    dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+    return DLP_OK;
+}
+
+static void dlpi_pusher_free(dlp_pusher *u) {
+    if (u->fd >= 0 && u->number > 0) dlpi_place_free(u->fd, u->number - 1);
+    if (u->fd >= 0) close(u->fd);
+    if (u->map) munmap(u->map, (size_t)u->map_bytes);
+    if (u->reader >= 0 && !u->borrows) close(u->reader);
+    free(u);
+}
+
+DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
+    dlp_pusher *u = NULL;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((desc->push != NULL) == (desc->path != NULL))
+        return dlpi_push_bad(err, "path", "given, or push, not both");
+    if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
+    memset(u, 0, sizeof *u);
+    u->fd = u->reader = -1;
+    u->borrows = desc->push != NULL;
+    if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
+        dlpi_pusher_free(u);
+        return rc;
+    }
+    *out = u;
+    return DLP_OK;
+}
+
+DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
+
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
+/* Is there a reader? */
+static bool dlpi_pusher_read(const dlp_pusher *u) {
+    return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
+}
+
+/* Have a record, waiting for room; what is begun is had again. */
+__attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout_ms) {
+    uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    bool waited = false; /* in vain: is there still a reader? */
+    while (u->record == NULL) {
+        int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
+        uint64_t now, ms = DLPI_PUSH_LOOK_MS;
+        if (n < 0) return (int)n;
+        if (n > 0) break;
+        u->record = NULL;
+        if (u->full == DLP_PUSH_REFUSE || timeout_ms == DLP_NOWAIT) {
+            DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
+            return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
+        }
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
+        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
+        if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
+        if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
+        n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
+        if (n < 0) return (int)n;
+        dlpi_push_waited(dlpi_now_ns() - now, dlpi_pusher_attached(u), &u->tx.lane.spin_ns,
+                         &u->tx.lane.yields);
+        waited = n == DLP_TIMEOUT;
+    }
+    return DLP_OK;
+}
+
+/* The same; where room is known, without more ado. */
+DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    if (DLPI_LIKELY(u->record == NULL && tx->tail - tx->head_seen < tx->capacity))
+        return dlp_mpsc_reserve(&u->tx, 1, &u->record) == 1 ? DLP_OK : DLP_ERR_CORRUPT;
+    return dlpi_pusher_wait(u, timeout_ms);
+}
+
+static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
+    memcpy(u->record, &mark, 8);
+    u->record = NULL;
+    return dlp_mpsc_commit(&u->tx, 1);
+}
+
+/* Begin an item: u->record. */
+DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
+    if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
+    if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
+    return dlpi_pusher_reserve(u, timeout_ms);
+}
+
+DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
+    if (u == NULL) return DLP_ERR_ARG;
+    return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+}
+
+DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
+    int rc = dlpi_pusher_begin(u, data, timeout_ms);
+    if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) {
+        uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
+        if (u->at.bytes[f] == 8)
+            memcpy(to, data[f], 8);
+        else
+            memcpy(to, data[f], (size_t)u->at.bytes[f]);
+    }
+    return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+}
+
+/* An end is never refused: it waits, as long as it may. */
+DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
+    uint32_t full;
+    int rc;
+    if (u == NULL) return DLP_ERR_ARG;
+    if (u->ended) return DLP_ERR_STATE;
+    full = u->full;
+    u->full = DLP_PUSH_WAIT;
+    rc = dlpi_pusher_reserve(u, timeout_ms);
+    u->full = full;
+    if (rc != DLP_OK) return rc;
+    u->ended = true;
+    return dlpi_pusher_commit(u, DLPI_PUSH_END);
+}
+
+DLPDEF void dlp_pusher_close(dlp_pusher *u) {
+    if (u == NULL) return;
+    if (u->record) dlp_mpsc_abort(&u->tx);
+    dlp_mpsc_detach_tx(&u->tx);
+    dlpi_pusher_free(u);
+}
