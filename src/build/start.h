@@ -159,7 +159,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     }
-    p->schedule.window = p->window;
+    p->schedule.reach = p->reach;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);

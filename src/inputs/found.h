@@ -887,7 +887,7 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_index(p, s)[r] = UINT64_MAX;
         if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};

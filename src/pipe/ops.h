@@ -21,7 +21,7 @@
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
    Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+   pipe has), and other programs that take batches, too (p->sharing).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
@@ -197,8 +197,8 @@ typedef struct dlpi_reader {
 /* What a reader says of those who write: in the fetch stage's record of its own. */
 typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers;       /* ends that were read, of so many */
-    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
 } dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what

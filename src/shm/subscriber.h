@@ -388,7 +388,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const uint64_t rows = p->batch_rows, n = c->n_fields;
     return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
            dlpi_in_slot(c, c->final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
-           dlpi_in_slot(c, p->slot.rec, rows, 4) && p->slot.lengths % 8 == 0 &&
+           dlpi_in_slot(c, p->slot.fate, rows, 4) && p->slot.lengths % 8 == 0 &&
            (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
 }
@@ -582,7 +582,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
-    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
+    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.fate);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
     while (loan->used) loan++;
@@ -602,7 +602,7 @@ static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     v->valid = loan->valid;
     v->internal = loan;
     for (uint32_t r = 0; r < v->count; r++) {
-        loan->valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        loan->valid[r] = dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
         v->valid_count += loan->valid[r];
     }
     for (uint32_t f = 0; f < c->n_fields; f++)

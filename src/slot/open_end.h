@@ -52,16 +52,16 @@ static bool dlpi_skip_allowed(const dlpi_worker *w) {
 /* What the record of a row that failed and is left out says besides: whose budget it counts for,
    should it come before the end. */
 static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
-    return code != DLP_SKIP && w->p->open_end ? DLPI_REC_COUNTS | (uint32_t)w->st->work << 23 : 0;
+    return code != DLP_SKIP && w->p->open_end ? DLPI_FATE_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
-    while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
+    while (r < n && dlpi_fate_state(fate[r]) != DLPI_ROW_END) r++;
     return r;
 }
 
@@ -78,9 +78,9 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
-    while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
+    while (r < n && (fate[r] & DLPI_FATE_RAISED) == 0) r++;
     return r;
 }
 
@@ -132,14 +132,14 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 
 /* Count the failed items that come before the end that a row has found. */
 static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
     n = dlpi_rows_before_end(p, s);
     for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
+        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
         if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
     }
     return DLP_OK;

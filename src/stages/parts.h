@@ -408,7 +408,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
-    for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
         e.position = slot->position + row;
         if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);

@@ -134,7 +134,7 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
 /* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
-           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+           dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
 /* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
@@ -267,7 +267,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = c->turn;
-    while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
+    while (p->lent[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
     c->turn = v + 1 == p->n_out ? 0 : v + 1;
     return v;
 }

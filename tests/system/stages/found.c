@@ -631,7 +631,7 @@ static int fails(found_rig *r, dlp_error *err) {
     return rc;
 }
 
-/* Each pass deals the inputs anew. All streams are here, so two passes are enough. */
+/* Each pass deals the inputs again. All streams are here, so two passes are enough. */
 static void end__nothing_in_any_stream__found_in_two_passes(void) {
     for (uint32_t world = 1; world <= 4; world *= 2) {
         found_rig r;
@@ -736,7 +736,7 @@ static void fail__last_of_its_stream__is_never_lost(void) {
     }
 }
 
-/* Where another stream ends before the failed part would give a row, the epoch ends there, whichever
+/* If another stream ends before the failed part would give a row, the epoch ends there, whichever
    of the two is known first. */
 static void fail__behind_the_end__epoch_ends(void) {
     for (int i = 0; i < 8; i++) {
