@@ -9726,6 +9726,7 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
     if (d->fetch != NULL) return "dataset.fetch";
     if (d->user != NULL) return "dataset.user";
     if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
     return d->reader != NULL ? "dataset.reader" : NULL;
 }
 

@@ -91,6 +91,7 @@ static const field_row rows_[] = {
     VALUE(dlp_dataset, user, USER),
     VALUE(dlp_dataset, open_end, 1),
     VALUE(dlp_dataset, filter, 1),
+    VALUE(dlp_dataset, warning, "a warning"),
 
     VALUE(dlp_workers_desc, num_workers, 3),
     VALUE(dlp_workers_desc, placement, 7),

@@ -1070,7 +1070,7 @@ static const char *base_of(size_t w, size_t m) {
     if (*at) return *at;
     run(NULL, NULL, &err, m == 0 ? &states_[workers_ > 0][w] : NULL);
     *at = strdup(text_);
-    for (int again = 0; again < 2 && workers_ == 0; again++) {
+    for (int again = 0; again < 1 && workers_ == 0; again++) {
         run(NULL, NULL, &err, NULL);
         CHECK(strcmp(text_, *at) == 0);
         if (strcmp(text_, *at) != 0) {
@@ -1159,6 +1159,7 @@ static const struct {
     {"tokens_wire.loader.dataset.n_items", "the wire sets it, after this"},
     {"tokens_wire.loader.dataset.fields", "the wire sets it, after this"},
     {"tokens_wire.loader.dataset.n_fields", "the wire sets it, after this"},
+    {"tokens_wire.loader.dataset.warning", "the wire sets it, after this"},
     {"tokens_wire.loader.dataset.writes_all_bytes", "the wire sets it, after this"},
     {"tokens_wire.loader.dataset.fetch", "the wire sets it, after this"},
     {"tokens_wire.loader.dataset.user", "the wire sets it, after this"},

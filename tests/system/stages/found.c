@@ -855,7 +855,8 @@ static void desc__what_is_not_possible__refused(void) {
     x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
-    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8, refused(&x, "streams", "number of parts, 4");
+    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8,
+    refused(&x, "streams", "number of parts, 4");
     x = r, x.d.loader.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
     x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;

@@ -587,7 +587,7 @@ static void join__datasets_do_not_fit__refused_with_names(void) {
     s.of[1].fields[1].shape[0] = 6;
     refused(&s, 0, "fields[].name", "another type or shape");
     s.of[1].fields[1].shape[0] = 5;
-    s.cache = 2;                                /* needs: cache */
+    s.cache = 2;                                   /* needs: cache */
     refused(&s, 0, "how", "directly after fetch"); /* needs: cache */
     dlp_mix_close(s.mix);
 }
@@ -664,8 +664,8 @@ static void join__chain_does_not_fit__refused_with_words(void) {
     chain_refused(1, 1, "dataset.open_end is 1, must be 0");
     chain_refused(2, 0, "a stream's items have no numbers");
     chain_refused(3, 0, "DLP_SKIP leaves the row out");
-    chain_refused(4, 1, "directly after fetch");            /* needs: scratch */
-    chain_refused(5, 0, "stage \"expand\" finds how many");  /* needs: parts */
+    chain_refused(4, 1, "directly after fetch");              /* needs: scratch */
+    chain_refused(5, 0, "stage \"expand\" finds how many");   /* needs: parts */
     chain_refused(6, 1, "\"parts\" orders the items of one"); /* needs: parts */
     chain_refused(7, 0, "rows that stage \"split\" lends");   /* needs: split */
 }
