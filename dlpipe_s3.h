@@ -779,7 +779,7 @@ typedef struct dlp_s3_source_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
-                                entry's, if all are known. Direct: field 0 says it */
+                                entry's, if all are known. Direct: 0, field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
     int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:
@@ -5967,8 +5967,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 }
 
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns whether there is one that did not fail
-   lately: worth trying at once. */
+   all have failed, the name is looked up again. Returns true if an address did not fail lately: try
+   that one at once. */
 static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
                                  bool worked) {
     uint64_t now = dlpi_s3_now_ns();
@@ -11263,6 +11263,8 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
     if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
     if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
+    if (d->max_bytes != 0 && (d->direct || !d->decode))
+        return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
     if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)

@@ -381,8 +381,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 }
 
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
-   all have failed, the name is looked up again. Returns whether there is one that did not fail
-   lately: worth trying at once. */
+   all have failed, the name is looked up again. Returns true if an address did not fail lately: try
+   that one at once. */
 static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
                                  bool worked) {
     uint64_t now = dlpi_s3_now_ns();

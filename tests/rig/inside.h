@@ -112,7 +112,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
             for (uint64_t k = 0; k < units; k++)
                 dlpi_owners(p, words)[k] = dlpi_gen_word(before, 1u);
         }
-        if (p->sink) dlpi_stage_words_at(p, s, p->sink_stage)->ready = before + 1;
+        if (p->sink_stage) dlpi_stage_words_at(p, s, p->sink_stage)->ready = before + 1;
     }
 }
 

@@ -1376,7 +1376,7 @@ static void wrong__bodies__never_delivered(void) {
     down();
 }
 
-/* Google's server, with an object that is stored as gzip: "stored" is what is stored, 1,000 bytes of
+/* Google's server, with an object that is stored as gzip: "stored" has the bytes, 1,000 bytes of
    text what that decompresses to. user: what makes it not heed Accept-Encoding. */
 static void like_google(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     static char text[1000];
