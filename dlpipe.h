@@ -80,19 +80,18 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
-   >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
-   >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run >>impl-collate
-   >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
-   >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
-   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
-   >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
+   >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
+   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
    >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
@@ -3616,7 +3615,8 @@ DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
    fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
-   worker_exit and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for
+   DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */
@@ -3909,8 +3909,8 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
    (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
-   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
-   */
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers
+   producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
@@ -3962,7 +3962,8 @@ DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the
+   end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
@@ -10018,10 +10019,10 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of batch
-   b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind the
-   cells that stay lies one that nobody writes. A batch that is left out is there for as long as it
-   is held, while a batch of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
+   batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
+   the cells that stay lies one that nobody writes. A batch that is left out is there for as long as
+   it is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -11815,9 +11816,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
-static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work <= w->p->kept_by;
-}
+static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
@@ -13533,7 +13532,7 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return p->source->never_saved(p, s);
 }
 
-/* The same of a source by number, whose own part are its words. */
+/* Check the part of a state that its source saved by number: the words of the source. */
 static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
@@ -24724,7 +24723,8 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
 
 enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
 
-/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not known. */
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
+   known. */
 static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
     static const struct {
         const char *name, *magic;
@@ -26232,7 +26232,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
-   O1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1     owners          >>queues              reader, producers: how many there are, a hint
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
                                                 kernel orders them
    -      line.refused    its producer          statistics */
@@ -26363,8 +26363,8 @@ static int dlpi_push_reopen(int fd) {
 }
 
 /* Count the attached producers again at every wait. If there are many lanes, count them now and
-   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer counts
-   until another one has its place. */
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
+   counts until another one has its place. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -26568,7 +26568,8 @@ static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Let producers in at the path. d: with the descriptors that it hands out; not moved until close. */
+/* Let producers in at the path. d: with the descriptors that it hands out; not moved until
+   close. */
 static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
     struct sockaddr_un at;
     int directory, errnum;
@@ -27361,7 +27362,7 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
     for (int any = 0; any < 2; any++)
         for (uint32_t i = 0; i < n; i++)
-            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* O1 */
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* LO1 */
                 return (int)i;
     return DLP_ERR_BUSY;
 }
@@ -27388,8 +27389,8 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
 }
 
-/* A stream begins here, if none has or the last one has ended; else this producer goes on with it. A
-   producer that is killed in between leaves what its successor writes again. */
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it.
+   A producer that is killed in between leaves what its successor writes again. */
 static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     bool ended = dlpi_pusher_said_end(u);
     if (number > 0 && ended) {
@@ -32137,7 +32138,7 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
-        if (p->lender_stage == NULL) dlpi_warn_empty(p, dlpi_held_slot(p, batch));
+        if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     }
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
 }

@@ -56,9 +56,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
-static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work <= w->p->kept_by;
-}
+static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }

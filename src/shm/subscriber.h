@@ -19,12 +19,13 @@
    H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
    word of >>impl-claims.
 
-   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
-   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
-   back. Whether a slot is free is derived from these words each time; no count of holders could be
-   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
-   DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
-   units, and handed back as units are freed again: with a number of its own. */
+   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the
+   scheduler, which alone publishes batches and reuses slots, admits it at a batch: from there on a
+   slot is reused only when released[slot] says that this subscriber gave it back. Whether a slot is
+   free is derived from these words each time; no count of holders could be left wrong. The
+   scheduler sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
+   batch is claimed by a compare-and-swap on the slot's taker, as workers claim units, and handed
+   back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 

@@ -20,7 +20,8 @@
 # The core is the rooms pipe, wait, fail, cells, slot, row, work and deliver, with flight, observe
 # and build. A line of it asks about a role if a condition of it, as above, looks at whether a pipe
 # has a lender, keeper, holder or sink, or what its source leaves out: a call through their tables
-# does not count. The plain thing in a default table makes such a condition needless.
+# does not count, nor does pipe/roles.h. The plain thing in a default table makes such a condition
+# needless.
 #
 # A line of the core speaks of a feature if it has a word of one at all, in a condition, a call or a
 # flag, or if it names the keeper, holder, sink or lender of a pipe, or those that share it.
@@ -99,7 +100,8 @@ found_in() { # SRC FILE...
             "(stages|open)/(found|expand|pack)[.]h|inputs/.*|report/packing[.]h")
         feature("pack", "pack", "dlpi_(pack|fit)_[a-z_]+", "DLP_PACK_[A-Z]+|DLP_STAGE_PACK",
             "(stages|open|inputs)/pack[a-z_]*[.]h|report/packing[.]h")
-        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push(er|_[a-z]+)?[.]h")
+        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+",
+            "source/push(er|_[a-z]+)?[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"
@@ -110,11 +112,14 @@ found_in() { # SRC FILE...
     # Does a share of a condition look at whether a role is there?
     function asks_role(s) {
         gsub(/->(keeper|sink|holder|source)->[a-z_]+[(]/, "(", s)
-        return s ~ /(->|[.])(lends|lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
+        if (file == "pipe/roles.h") return 0
+        return s ~ /(->|[.])(lends|lender_stage|ops->lender)([^a-zA-Z0-9_(]|$)/ ||
+            s ~ /(->|[.])(keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
     }
 
     # Has a line of the core a word of a feature that is not its own, or a role?
     function speaks(s,    f) {
+        if (file == "pipe/roles.h") return 0
         if (s ~ /(->|[.])(lender|keeper|sink|holder)(_stage)?([^a-zA-Z0-9_]|$)/) return 1
         if (s ~ /(->|[.])(sharing|kept_by|stay)([^a-zA-Z0-9_]|$)/) return 1
         for (f in word) if (s ~ word[f] && file !~ owner[f]) return 1
