@@ -36,12 +36,12 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
    there are none, the consumer may seek back when all is scheduled. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing && p->sharing->keep(p);
+    bool moved = p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
 static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing && p->sharing->over(p);
+    return p->schedule.ended && p->sharing->over(p);
 }
 
 /* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more

@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_resume */
 #include "slot/feed.h"
-#include "slot/window.h"
+#include "slot/gaps.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
    Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
@@ -35,14 +35,14 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
-    if (p->source->config) p->source->config(p, s);
+    p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* The source's own part of the state before (after 0), or after (1), the batch in slot s. NULL: it
-   has none, the position says all. */
+/* The source's own part of the state before (after 0), or after (1), the batch in slot s, or
+   DLPI_NO_SLOT, of what is delivered. NULL: it has none, the position says all. */
 static inline const dlpi_source_state *dlpi_state_own(const dlp_pipe *p, uint32_t s, int after) {
-    return p->source->state ? p->source->state(p, s, after) : NULL;
+    return p->source->state(p, s, after);
 }
 
 /* A source that has none has words in its place, which config wrote. At an epoch's beginning there
@@ -67,7 +67,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
+    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
@@ -95,11 +95,8 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    s = dlpi_window_state(p, to);
-    if (s != DLPI_NO_SLOT)
-        dlpi_state_source(to, dlpi_state_own(p, s, 0));
-    else if (p->source->state)
-        dlpi_state_source(to, &p->after.source);
+    s = dlpi_gaps_state(p, to);
+    dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -123,7 +120,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
-    dlpi_window_books(p, s);
+    dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
@@ -141,22 +138,24 @@ static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
-static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
-    if (p->source->state == NULL && s->sampler_bytes != 8 * p->source->n_words)
-        return "sampler_bytes";
+static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
-    if (p->source->never_saved) return p->source->never_saved(p, s);
+    return p->source->never_saved(p, s);
+}
+
+/* Check the part of a state that its source saved by number: the words of the source. */
+static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+    const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
+    if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
-    if (!dlpi_window_fits(s, most)) return "window";
+    if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
 /* What s->params is a hash of, in words. */
 static const char *dlpi_state_params(const dlp_pipe *p) {
-    if (p->lender->params) return p->lender->params;
-    if (p->source->params) return p->source->params;
-    return "params (subset, weights, samples, function_id, datasets mixed)";
+    return p->lender->params ? p->lender->params : p->source->params;
 }
 
 /* Is a saved state whole, and of this pipe's order? */
@@ -164,12 +163,11 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = dlpi_epoch_most(p);
+    const size_t n_words = p->source->n_words;
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
-        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
-        s->epoch >= DLPI_MAX_EPOCH)
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
+        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "this is no state of this version, or it is damaged");
     if (s->n_items != mine.n_items)
@@ -179,7 +177,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; i < p->source->n_words; i++) {
+    for (size_t i = 0; i < n_words; i++) {
         uint64_t was, is;
         memcpy(&was, s->sampler + i * 8, 8);
         memcpy(&is, mine.sampler + i * 8, 8);
@@ -187,8 +185,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
-    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
+    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
     return DLP_OK;

@@ -13,7 +13,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->held[v] == 2, to);
+    dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -21,12 +21,28 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return k * p->global_batch;
 }
 
+static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
+
+static void dlpi_whole_live(dlp_pipe *p) {
+    for (uint32_t s = 0; s < p->n_slots; s++)
+        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+}
+
+static uint64_t dlpi_whole_seam(const dlp_pipe *p, uint32_t field) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(field);
+    return 0;
+}
+
 static const dlpi_lender_ops dlpi_whole = {
     .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .outs = dlpi_whole_outs,
+    .live = dlpi_whole_live,
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
+    .seam = dlpi_whole_seam,
 };
 
 /* What a new pipe has until a stage lends. */

@@ -81,7 +81,7 @@ DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    if (p->sink == NULL) return DLP_ERR_ARG;
+    if (p->sink_stage == NULL) return DLP_ERR_ARG;
     *out = dlpi_transfer_of(p->sink_stage)->d;
     out->device = &dlpi_transfer_of(p->sink_stage)->device;
     return DLP_OK;

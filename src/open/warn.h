@@ -5,14 +5,14 @@
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
 static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
     for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
         const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
         uint32_t empty = 0, full = 0;
         if (!p->items.at[f].f.ragged) continue;
         for (uint32_t r = 0; r < n; r++) {
             full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
         }
         if (full == 0 && empty > 0)
             dlpi_warn(p,
@@ -48,7 +48,7 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
-        if (p->lender_stage == NULL) dlpi_warn_empty(p, dlpi_held_slot(p, batch));
+        if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     }
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
 }

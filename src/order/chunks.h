@@ -97,7 +97,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
 static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
     uint64_t last = q->n - 1;
     if (q->last_rows == q->chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (o->ops->domain != DLPI_DOMAIN_PERMUTATION) return last;
     if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
     return dlp_permutation_find(&o->permutation, last);
 }

@@ -276,6 +276,26 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
     return p;
 }
 
+/* --- Orders: a row for each ------------------------------------------------------------------- */
+
+typedef struct dlpi_order dlpi_order;
+
+typedef struct dlpi_order_ops {
+    const char *name; /* of the constant, for errors */
+    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
+    bool drawn; /* positions after an epoch's end are draws, too */
+    bool weights;   /* needs sampler.weights, and has a table made of them */
+    bool function;  /* needs sampler.function */
+    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    void (*block)(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                  uint64_t *out);
+} dlpi_order_ops;
+
+/* The row of an order that was checked, or is in range. */
+static const dlpi_order_ops *dlpi_order_of(int32_t order);
+
 /* --- Weights ---------------------------------------------------------------------------------
 
    Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
@@ -338,14 +358,14 @@ static void dlpi_alias_build(const uint64_t *weights, uint64_t n, uint64_t total
 }
 
 static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_items) {
-    if (d->order != DLP_ORDER_WEIGHTED) return 0;
+    if (!dlpi_order_of(d->order)->weights) return 0;
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     dlpi_alias *t = (dlpi_alias *)table;
-    if (d->order != DLP_ORDER_WEIGHTED) return;
+    if (!dlpi_order_of(d->order)->weights) return;
     for (uint64_t i = 0; i < n; i++) total += d->weights[i];
     t[0].own = total;
     t[0].alias = n;
@@ -381,15 +401,15 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
 static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const uint64_t most = (uint64_t)1 << 63;
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
-    if (d->order != DLP_ORDER_WEIGHTED) {
+    const dlpi_order_ops *ops = dlpi_order_of(d->order);
+    if (!ops->weights) {
         if (!d->weights) return DLP_OK;
         return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "weights need order DLP_ORDER_WEIGHTED, order is %d",
-                                (int)d->order);
+                                "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights",
-                                "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
+        return DLPI_ORDER_FAULT(err, "sampler.weights", "%s needs weights, weights is NULL",
+                                ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
             return DLPI_ORDER_FAULT(err, "sampler.weights",
@@ -403,11 +423,19 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
+/* The first of its functions that is given, or NULL. */
+static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
+    if (s->next != NULL) return "next";
+    if (s->begin != NULL) return "begin";
+    if (s->save != NULL) return "save";
+    if (s->restore != NULL) return "restore";
+    return s->why != NULL ? "why" : NULL;
+}
+
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
+    const dlpi_order_ops *ops;
     uint64_t draws = d->samples_per_epoch;
-    bool one_each = d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED;
-    bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
@@ -415,6 +443,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
         return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
                                 (int)d->order);
+    ops = dlpi_order_of(d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -423,18 +452,23 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
-    if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
+    if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
         return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
-                                (int)d->order);
-    if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
+                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
+                                ops->name);
+    if (ops->function != (d->function != NULL))
         return DLPI_ORDER_FAULT(err, "sampler.function",
-                                "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
-                                d->function ? "set" : "NULL", (int)d->order);
-    if (d->replacement && d->order != DLP_ORDER_FUNCTION)
+                                "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
+                                d->function ? "set" : "NULL", ops->name);
+    if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
+        return DLPI_ORDER_FAULT(err, "sampler.batches",
+                                "order is %s and batches.%s is given; it must be NULL without "
+                                "DLP_ORDER_BATCHES",
+                                ops->name, dlpi_order_has_lists(&d->batches));
+    if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
-                                (int)d->order);
+                                "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
+                                ops->name);
     return DLP_OK;
 }
 
@@ -456,8 +490,8 @@ static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_ite
 /* --- Positions to dataset indices ------------------------------------------------------------- */
 
 /* One worker's view of the order; it is process-local and holds pointers. */
-typedef struct dlpi_order {
-    int32_t kind;  /* DLP_ORDER_* */
+struct dlpi_order {
+    const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
     uint64_t domain;  /* items of the subset, or all */
@@ -471,13 +505,13 @@ typedef struct dlpi_order {
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
     dlp_permutation permutation;
-} dlpi_order;
+};
 
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
     memset(o, 0, sizeof *o);
-    o->kind = d->order;
+    o->ops = dlpi_order_of(d->order);
     o->n_items = n_items;
     o->domain = dlpi_order_domain(d, n_items);
     o->samples = dlpi_order_samples(d, n_items);
@@ -487,18 +521,17 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->user = d->function_user;
     o->replacement = d->replacement;
     o->buckets = dlpi_range_of(o->domain);
-    if (d->order == DLP_ORDER_WEIGHTED) {
+    if (o->ops->weights) {
         o->alias = t + 1;
         o->units = dlpi_range_of(t[0].own);
     }
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
-    uint64_t domain = o->kind == DLP_ORDER_WEIGHTED ? DLPI_DOMAIN_WEIGHTED : DLPI_DOMAIN_DRAW;
-    if (o->kind == DLP_ORDER_SHUFFLED)
+    if (o->ops->domain == DLPI_DOMAIN_PERMUTATION)
         dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
-        o->key[i] = dlpi_absorb(dlpi_hash_in(domain, o->seed, epoch), i);
+        o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
 }
@@ -516,26 +549,70 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
+static void dlpi_block_sequential(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                  uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(o);
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = first + i;
+}
+static void dlpi_block_shuffled(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    dlp_permutation_block(&o->permutation, first, count, out);
+}
+static void dlpi_block_replacement(const dlpi_order *o, uint64_t epoch, uint64_t first,
+                                   uint32_t count, uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
+}
+static void dlpi_block_weighted(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    DLPI_UNUSED(epoch);
+    for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
+}
+static void dlpi_block_function(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+                                uint64_t *out) {
+    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+}
+
+static const dlpi_order_ops *dlpi_order_of(int32_t order) {
+    static const dlpi_order_ops rows[] = {
+        [DLP_ORDER_SEQUENTIAL] = {.name = "DLP_ORDER_SEQUENTIAL",
+                                  .once = true,
+                                  .block = dlpi_block_sequential},
+        [DLP_ORDER_SHUFFLED] = {.name = "DLP_ORDER_SHUFFLED",
+                                .once = true,
+                                .domain = DLPI_DOMAIN_PERMUTATION,
+                                .block = dlpi_block_shuffled},
+        [DLP_ORDER_REPLACEMENT] = {.name = "DLP_ORDER_REPLACEMENT",
+                                   .drawn = true,
+                                   .domain = DLPI_DOMAIN_DRAW,
+                                   .block = dlpi_block_replacement},
+        [DLP_ORDER_WEIGHTED] = {.name = "DLP_ORDER_WEIGHTED",
+                                .drawn = true,
+                                .weights = true,
+                                .domain = DLPI_DOMAIN_WEIGHTED,
+                                .block = dlpi_block_weighted},
+        [DLP_ORDER_FUNCTION] = {.name = "DLP_ORDER_FUNCTION",
+                                .function = true,
+                                .block = dlpi_block_function},
+        [DLP_ORDER_BATCHES] = {.name = "DLP_ORDER_BATCHES",
+                               .elsewhere = true,
+                               .block = dlpi_block_sequential},
+        [DLP_ORDER_PARTS] = {.name = "DLP_ORDER_PARTS",
+                             .elsewhere = true,
+                             .block = dlpi_block_sequential},
+    };
+    return &rows[order];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
    that is out of range comes out as n_items or more: the caller checks. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
-    switch (o->kind) {
-    case DLP_ORDER_SHUFFLED: dlp_permutation_block(&o->permutation, first, count, out); break;
-    case DLP_ORDER_REPLACEMENT:
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
-        break;
-    case DLP_ORDER_WEIGHTED:
-        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
-        break;
-    case DLP_ORDER_FUNCTION:
-        for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
-        break;
-    default:
-        for (uint32_t i = 0; i < count; i++) out[i] = first + i;
-    }
+    o->ops->block(o, epoch, first, count, out);
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
@@ -550,9 +627,8 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t index = 0, behind = (uint64_t)1 << 63;
     uint64_t random = dlpi_absorb(
         dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, o->seed, epoch), position), k);
-    bool drawn = o->kind == DLP_ORDER_REPLACEMENT || o->kind == DLP_ORDER_WEIGHTED;
     uint64_t positions = o->samples ? o->samples : o->domain;
-    uint64_t other = drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
+    uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
         return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;

@@ -21,7 +21,7 @@
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
    Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+   pipe has), and other programs that take batches, too (p->sharing).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
@@ -39,22 +39,22 @@ typedef struct dlpi_seen dlpi_seen;
 typedef struct dlpi_source_ops {
     /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
-    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot */
     size_t row_bytes;                          /* of what `row` writes for one row */
     /* whoever schedules batches */
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? NULL: always */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
-    void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
+    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
+    void (*ahead)(dlp_pipe *p);                /* look beyond it */
     bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
                                    may be called */
     int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then; NULL: nothing else may */
+       Returns what does then */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
     void (*row)(
@@ -64,10 +64,11 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
+    const char *params; /* what s->params is a hash of, for errors */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
-                                                            NULL: the position says all */
+                                                            of DLPI_NO_SLOT p->after.source; NULL:
+                                                            the position says all */
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
@@ -117,7 +118,10 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     struct {
         const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes */
+    const char *params; /* of states: what config changes; NULL: nothing */
+    bool in_cells;      /* a callback writes a whole cell, of which there are no rows yet */
+    uint32_t (*outs)(const dlp_pipe *p); /* numbers v */
+    void (*live)(dlp_pipe *p);           /* the region is there: what is in all batches alike */
     int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
@@ -142,7 +146,7 @@ typedef struct dlpi_stay_ops {
 
 typedef struct dlpi_sink_ops {              /* by the consumer */
     const char *words;                      /* of the plan, for its buffers */
-    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each */
+    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
@@ -193,8 +197,8 @@ typedef struct dlpi_reader {
 /* What a reader says of those who write: in the fetch stage's record of its own. */
 typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers;       /* ends that were read, of so many */
-    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
 } dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what

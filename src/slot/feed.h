@@ -5,11 +5,12 @@
 #include "fail/cancel.h"
 #include "wait/dispatch.h"
 #include "slot/open_end.h"
-#include "slot/window.h"
+#include "slot/gaps.h"
+#include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+   are between here and next, a slot is free, and (unordered) p->reach allows it. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -24,12 +25,6 @@
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
     return p->barrier != NULL && /* I2 <- I2 */
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
-}
-
-/* A source without callbacks beside those of batches. */
-static bool dlpi_quiet_always(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
 }
 
 /* Scheduler: ask for the epoch, if it stands before one. */
@@ -147,7 +142,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
     slot->dirty = 1;
 }
 
@@ -169,9 +164,9 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
-    slot->batch_rec = 0;
+    slot->batch_fate = 0;
     if (slot->dirty) {
-        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset(dlpi_slot_fate(p, s), 0, p->batch_rows * sizeof(uint32_t));
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;
@@ -204,7 +199,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
+        if (p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -215,10 +210,10 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
 static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -234,7 +229,7 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
-    return p->source->step ? p->source->step(p) : DLP_OK;
+    return p->source->step(p);
 }
 
 /* Go on where each batch has as many rows. */
@@ -265,7 +260,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
-        if (p->source->ready && !p->source->ready(p, rows)) return 0;
+        if (!p->source->ready(p, rows)) return 0;
         if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_schedule_slot(p, s, rows);
         f->published++;
@@ -284,9 +279,9 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
-    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -326,14 +321,14 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
-    if (p->source->ahead) p->source->ahead(p);
+    if (!p->sharing->may_schedule(p)) return 0;
+    p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->window) break;
+        if (out >= p->prefetch || f->published - base >= f->reach) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
@@ -341,7 +336,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
                             f->published); /* T1 -> T1: all slots above are published */
         dlpi_schedule_wake(p, f->published - before);
         if (p->world > 1) dlpi_schedule_empty(p, before);
-        if (p->source->ahead) p->source->ahead(p);
+        p->source->ahead(p);
     }
     if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {

@@ -144,7 +144,8 @@ static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
-    return (const dlpi_source_state *)dlpi_slot_source(p, s) + after;
+    const dlpi_source_state *both = s == DLPI_NO_SLOT ? NULL : dlpi_slot_source(p, s);
+    return both == NULL ? &p->after.source : both + after;
 }
 
 /* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
@@ -164,7 +165,10 @@ static const dlpi_source_ops dlpi_lists_source = {
     .slot_bytes = dlpi_lists_slot_bytes,
     .rows = dlpi_lists_rows,
     .fill = dlpi_lists_fill,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    .indices = dlpi_source_filled,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .step = dlpi_lists_next,
     .seek = dlpi_lists_seek,
     .item = dlpi_lists_item,

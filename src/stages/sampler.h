@@ -70,9 +70,13 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
+    .slot_bytes = dlpi_source_no_bytes,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
-    .quiet = dlpi_quiet_always,
+    DLPI_SOURCE_AT_HAND,
+    DLPI_SOURCE_BY_NUMBER,
+    .config = dlpi_source_config,
+    .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,

@@ -134,7 +134,7 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
 /* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
-           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+           dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
 /* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
@@ -257,7 +257,7 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
 static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        if (p->sink)
+        if (p->sink_stage)
             p->sink->data(p, dlpi_split_of(p)->slot, f, row * dlpi_row_bytes(&p->batches.at[f]), t);
         else
             t->data = dlpi_split_row(p, f, row);
@@ -267,7 +267,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = c->turn;
-    while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
+    while (p->lent[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
     c->turn = v + 1 == p->n_out ? 0 : v + 1;
     return v;
 }
@@ -291,12 +291,12 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        if (p->sink == NULL)
+        if (p->sink_stage == NULL)
             memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
                    (size_t)(count * unit));
         dlpi_bump(&r->seam_bytes, count * unit);
     }
-    if (p->sink == NULL) return DLP_OK;
+    if (p->sink_stage == NULL) return DLP_OK;
     c->seam.waits = true;
     return p->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
 }
@@ -349,7 +349,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink_stage ? p->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -503,13 +503,22 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *before = &p->batcher->batching;
-    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
-        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
-        return DLP_OK;
-    return dlpi_bad_graph(p, st->name,
-                          "a split stage wants items one by one: batch_size 1, no "
-                          "collate, no batch sampler, no ranks there, in order");
+    const dlp_batch_desc *d = &p->batcher->batching;
+    const char *batch = p->batcher->name, *sampler = p->sampler->name;
+    DLPI_UNUSED(st);
+    dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
+                "1 before a split stage, whose batch_size counts rows");
+    if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
+    dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, sampler, "world_size", p->world, 1, 1,
+                "0 before a split stage, whose rank and world_size are read");
+    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+                "0 before a split stage, whose allow_uneven is read");
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
+                 DLP_ORDER_BATCHES);
+    dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
+    return p->err.code;
 }
 
 /* Do the counts go with the items? */
@@ -533,9 +542,9 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *order = &p->sampler->sampler;
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool counted = dlpi_order_of(order->order)->once;
     bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
-    if (p->keeper != NULL)
+    if (p->keeper_stage != NULL)
         dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
     if (!alike && (!counted || order->subset))
@@ -549,8 +558,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
-                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
-                 "items",
+                 "1 with world_size of 2 and more, where batches would span items. Or let "
+                 "dlp_chunks_open wire the pipe",
                  0);
     return p->err.code;
 }
@@ -653,7 +662,7 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
@@ -661,14 +670,14 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
-    } else if (p->sink) { /* what the sink has leaves its cell */
+    } else if (p->sink_stage) { /* what the sink has leaves its cell */
         p->cells = DLPI_CELLS_TURN;
         p->cell_end = p->sink_stage;
         p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
         if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
-    if (c->plan.spans && p->sink && (rc = p->sink->joins(p)) != DLP_OK) return rc;
+    if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
@@ -678,7 +687,7 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
     dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
+                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -738,10 +747,17 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
 }
 
+static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
+
+static void dlpi_split_begun(dlp_pipe *p) { DLPI_UNUSED(p); } /* each view is made as it goes out */
+
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers", "device seam buffers"},
     .params = "params (rows, shuffle_rows, within_chunks)",
+    .in_cells = true,
+    .outs = dlpi_split_outs,
+    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,

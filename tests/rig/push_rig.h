@@ -3,15 +3,13 @@
 #ifndef PUSH_RIG_H
 #define PUSH_RIG_H
 
-#ifndef DLPIPE_IMPLEMENTATION
-#define DLPIPE_IMPLEMENTATION
-#endif
 #include "../../dlpipe.h"
 
 #include "check.h"
 #include "source_rig.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 
@@ -166,6 +164,19 @@ static inline int may_be_apart(void) {
     may = status_of(pid) == 0;
     if (!may) test_skip("no pid namespace can be made here");
     return may;
+}
+
+/* A third program. It cuts, opens and writes what it finds at the path, as often as it can. */
+static inline pid_t spoiler(const char *path) {
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        int fd = open(path, O_RDWR | O_TRUNC | O_NONBLOCK);
+        if (truncate(path, 0) == 0 && truncate(path, 100) != 0) _exit(1);
+        if (fd >= 0 && (write(fd, "spoilt", 6) != 6 || close(fd) != 0)) _exit(2);
+        usleep(100);
+    }
 }
 
 #endif

@@ -132,7 +132,7 @@ static void check__one_field_wrong__named(void) {
     bad_weights[900] = UINT64_MAX; /* the sum wraps round */
     refused(&d, ITEMS, "sampler.weights", "2^63");
     d.order = DLP_ORDER_SHUFFLED;
-    refused(&d, ITEMS, "sampler.weights", "order is 1");
+    refused(&d, ITEMS, "sampler.weights", "order is DLP_ORDER_SHUFFLED");
     d = desc_of(DLP_ORDER_REPLACEMENT);
     d.samples_per_epoch = TWO(48) + 1;
     refused(&d, ITEMS, "sampler.samples_per_epoch", "2^48");
@@ -147,10 +147,10 @@ static void check__one_field_wrong__named(void) {
     refused(&d, ITEMS, "sampler.function", "NULL");
     d = desc_of(DLP_ORDER_SHUFFLED);
     d.function = turned;
-    refused(&d, ITEMS, "sampler.function", "order is 1");
+    refused(&d, ITEMS, "sampler.function", "order is DLP_ORDER_SHUFFLED");
     d = desc_of(DLP_ORDER_SHUFFLED);
     d.replacement = stand_in;
-    refused(&d, ITEMS, "sampler.replacement", "order is 1");
+    refused(&d, ITEMS, "sampler.replacement", "order is DLP_ORDER_SHUFFLED");
 }
 
 static void check__each_order__accepted(void) {

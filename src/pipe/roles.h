@@ -1,0 +1,178 @@
+#pragma once
+/* tests: system/inputs/neighbours, system/core/pipe_basic */
+#include "pipe/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-roles      ROLES THAT ARE ALWAYS THERE
+   A pipe has a table of each role from its opening on, so no code asks whether a role is there.
+   Here are the tables of pipes without a stage for it, and what a source says that has nothing to
+   say. Whole batches, the lender's default, are in deliver/whole.h. */
+
+/* ---- source ---- */
+
+static uint64_t dlpi_source_no_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(rows);
+    return true;
+}
+static bool dlpi_source_quiet(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static void dlpi_source_ahead(dlp_pipe *p) { DLPI_UNUSED(p); }
+static int dlpi_source_step(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(b);
+    DLPI_UNUSED(s);
+    return rc;
+}
+static void dlpi_source_filled(struct dlpi_worker *w, const struct dlpi_unit *t) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+}
+static void dlpi_source_config(const dlp_pipe *p, struct dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, uint32_t s,
+                                                             int after) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(after);
+    return NULL;
+}
+
+#define DLPI_SOURCE_PARAMS "params (subset, weights, samples, function_id, datasets mixed)"
+
+/* Its items are at hand: nothing is loaded ahead of a batch. */
+#define DLPI_SOURCE_AT_HAND \
+    .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
+    .agreed = dlpi_source_agreed
+
+/* True if a batch's number says all of its place. */
+static inline bool dlpi_source_by_number(const dlp_pipe *p) {
+    return p->source->state == dlpi_source_stateless;
+}
+#define DLPI_SOURCE_BY_NUMBER \
+    .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+
+static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
+
+/* ---- keeper ---- */
+
+static void dlpi_keeper_ahead(const dlp_pipe *p, const struct dlpi_unit *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(t);
+}
+static bool dlpi_keeper_get(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(t);
+    DLPI_UNUSED(row);
+    return false;
+}
+static void dlpi_keeper_put(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
+    DLPI_UNUSED(w);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(row);
+    DLPI_UNUSED(used_random);
+}
+static void dlpi_no_recover(struct dlpi_worker *w) { DLPI_UNUSED(w); }
+
+static const dlpi_keeper_ops dlpi_no_keeper = {
+    .ahead = dlpi_keeper_ahead,
+    .get = dlpi_keeper_get,
+    .put = dlpi_keeper_put,
+    .recover = dlpi_no_recover,
+};
+
+/* ---- holder: called for stages that are something to it, of which there are none ---- */
+
+static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
+
+/* ---- sink: results stay in their slots ---- */
+
+static uint64_t dlpi_slot_buffers(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
+                           dlp_tensor *t) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(field);
+    DLPI_UNUSED(at);
+    DLPI_UNUSED(t);
+}
+static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+
+static const dlpi_sink_ops dlpi_slot_sink = {
+    .buffers = dlpi_slot_buffers,
+    .data = dlpi_slot_data,
+    .freed = dlpi_slot_freed,
+};
+
+/* ---- sharing: the consumer is alone ---- */
+
+static bool dlpi_unshared_keep(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_over(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static bool dlpi_unshared_schedules(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    return true;
+}
+
+static const dlpi_sharing_ops dlpi_unshared = {
+    .keep = dlpi_unshared_keep,
+    .over = dlpi_unshared_over,
+    .may_schedule = dlpi_unshared_schedules,
+    .slot_free = dlpi_unshared_free,
+};
+
+static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlpi_unshared; }
+
+/* ---- a pipe's ---- */
+
+/* Give a new pipe the tables of no stage. */
+static void dlpi_roles_begin(dlp_pipe *p) {
+    p->source = &dlpi_no_source;
+    p->keeper = &dlpi_no_keeper;
+    p->kept_by = -1;
+    p->holder = &dlpi_no_holder;
+    p->sink = &dlpi_slot_sink;
+    p->sharing = &dlpi_unshared;
+}
+
+/* Take the roles of a stage of the chain. */
+static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage_ops *ops = st->ops;
+    if (ops->sink != NULL) p->sink = ops->sink, p->sink_stage = st;
+    if (ops->keeper != NULL) p->keeper = ops->keeper, p->keeper_stage = st;
+    if (ops->lender != NULL) p->lender = ops->lender, p->lender_stage = st, p->lends = true;
+    if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
+    if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
+}
+
+/* A stage that wants to know the number of items in advance; NULL: none does. */
+static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
+    return p->keeper_stage ? p->keeper_stage : p->lender_stage;
+}
