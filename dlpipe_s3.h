@@ -553,7 +553,7 @@ typedef struct dlp_s3_stats {
     uint64_t objects;  /* requests of the user's that ended well */
     uint64_t failed;   /* and those that did not */
     uint64_t bytes;    /* of bodies, received or sent */
-    uint64_t retries;  /* second attempts after a failure */
+    uint64_t retries;  /* second attempts after a failure, or a slow body */
     uint64_t replays;  /* of those, free: an idle connection had been closed */
     uint64_t resumes;  /* of retries, those that went on inside a body */
     uint64_t hedges, hedges_won;
@@ -8322,6 +8322,8 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     connection->error_n = 0;
     connection->state = DLPI_S3_CONNECTION_SENDING;
     if (range->n_connections == 0) io->on_wire++;
+    if (range->attempts == 0 && !hedge)
+        op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
     range->fresh = false;
     op->attempts++;
