@@ -3468,8 +3468,8 @@ typedef struct dlp_files_desc {
        fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
-                                 them is DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more is
+                                 DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                  and writes the other fields */
     int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
@@ -26648,9 +26648,10 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are the
-   lanes': a record is there when its lane's tail is beyond it (LT1 -> LT2), and a producer that dies
-   before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+   One mapping (>>impl-push-memory). The order is the lanes', and so is the argument why a record is
+   seen whole or not at all: a record is there when its lane's tail is beyond it (LT1 -> LT2). A
+   producer that dies before that has pushed nothing. Only the pipe's one fetch worker reads, by
+   peek, copy, release.
 
    Besides the labels of >>impl-push-memory:
 
@@ -26862,8 +26863,8 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream was read in that lane, which may have several, one after the other. True if it
-   is the last of all. */
+/* The end of a stream was read in that lane. A lane may have several streams, one after the other.
+   True if it is the last end of all. */
 static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
     s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
@@ -26872,9 +26873,9 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
 
 /* ---- whether writers live ---- */
 
-/* True if the lane has a stream that did not end, and records of it or a living producer. A place is
-   looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane has
-   one whose producer is gone. *come: set if a producer was ever there. */
+/* True if the lane has a stream that did not end, and records of it or a living producer. A place
+   is looked at before the tail, so that what a dead producer pushed is seen. *lost: set if the lane
+   has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
     const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
     bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */

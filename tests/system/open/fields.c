@@ -2,7 +2,7 @@
 /* Each field of each desc is used or refused: the walk sets one field (tests/rig/fields.h) at each
    place that a wiring has for its desc, and runs the wiring. What is seen must differ (plan, order,
    rows, states, warnings, calls, threads), or an error must name the field. A field may show only
-   where callbacks fail or are slow, so that a field that shows nothing is tried in those moods, too.
+   where callbacks fail or are slow. So a field that shows nothing is tried in those moods, too.
      fields              the walk
      fields WIRING.FIELD one field, with what is seen: rows.workers_desc.retries */
 #define _GNU_SOURCE
@@ -607,7 +607,7 @@ static void set_stream(void) {
     now_.dataset.n_items = 0;
     now_.dataset.open_end = 1;
 }
-static void set_flight(void) {
+static void set_in_flight(void) {
     set_base();
     now_.fetch.fetcher = DLP_FETCH_THREADS;
     now_.fetch.in_flight = 3;
@@ -884,7 +884,7 @@ static const wiring wirings_[] = {
     {"scratch", set_plain, open_chain, at_scratch_, HAS_SCRATCH, 0},
     {"mixed", set_mixed, open_chain, at_mixed_, HAS_JOIN, 0},
     {"stream", set_stream, open_chain, at_chain_, 0, 0},
-    {"flight", set_flight, open_chain, at_chain_, 0, 0},
+    {"in_flight", set_in_flight, open_chain, at_chain_, 0, 0},
     {"loader", set_loader, open_loader, at_loader_, 0, 0},
     {"classic", set_classic, open_loader, at_loader_, 0, 0},
     {"chunks", set_chunks, open_chunks, at_chunks_, 0, 0},
@@ -1211,7 +1211,7 @@ static void walk(const char *only) {
     for (size_t w = 0; w < N_WIRINGS; w++)
         for (workers_ = 0; workers_ <= 2; workers_ += 2) {
             wiring_ = &wirings_[w];
-            if (workers_ == 0 && wiring_->set == set_flight) continue;
+            if (workers_ == 0 && wiring_->set == set_in_flight) continue;
             for (const place *at = wiring_->places; at->type; at++)
                 for (size_t r = 0; r < N_ROWS; r++) {
                     if (!is_walked(&rows_[r], at, seen[r], only)) continue;
@@ -1238,7 +1238,7 @@ static void pairs(void) {
                     none,       IN_ANY_WORDS};
                 dlp_error err;
                 wiring_ = &wirings_[w];
-                if (wiring_->set == set_flight || strcmp(pair->type, at->type) != 0) continue;
+                if (wiring_->set == set_in_flight || strcmp(pair->type, at->type) != 0) continue;
                 snprintf(doing_, sizeof doing_, "%s.%s.%s", wiring_->name, at->name, row.name);
                 if (is_granted(wiring_->name, at->name, row.name)) continue;
                 if (!run(&row, at, &err, NULL) && !same_) CHECK(!"an array without its count");

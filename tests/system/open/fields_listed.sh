@@ -5,10 +5,13 @@ cd "$(dirname "$0")/../../.." || exit 1
 out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
 
+others='dataset|field|async|batch_sampler|device|counter|guard_field|part_file|part_files'
+others="$others|array_column|trace_window|budget"
 cat src/api/*.h | awk -f tests/tools/fields.awk |
-    grep -E '_desc |^dlp_(dataset|field|async|batch_sampler|device|counter|guard_field|part_file|part_files|array_column|trace_window|budget) ' |
+    grep -E "_desc |^dlp_($others) " |
     sort >"$out/api"
-sed -nE 's/^ *(VALUE|WITH|WHOLE)\(([a-z0-9_]+), ([a-z0-9_]+),.*/\2 \3/p' tests/rig/fields.h >"$out/walked"
+sed -nE 's/^ *(VALUE|WITH|WHOLE)\(([a-z0-9_]+), ([a-z0-9_]+),.*/\2 \3/p' tests/rig/fields.h \
+    >"$out/walked"
 awk '{print $1, $2}' tests/rig/fields.elsewhere | cat - "$out/walked" | sort >"$out/listed"
 
 failed=0
@@ -17,7 +20,8 @@ told() { # FILE WORDS
     sed "s/^/$2: /" "$1"
     failed=1
 }
-[ "$(wc -l <"$out/api")" -gt 400 ] || { echo "only $(wc -l <"$out/api") fields are found in src/api"; failed=1; }
+n=$(wc -l <"$out/api")
+[ "$n" -gt 400 ] || { echo "only $n fields are found in src/api"; failed=1; }
 comm -23 "$out/api" "$out/listed" >"$out/missing"
 comm -13 "$out/api" "$out/listed" >"$out/stale"
 uniq -d "$out/listed" >"$out/twice"
