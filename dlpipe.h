@@ -25,7 +25,8 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
+      the slow one.
    The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
    wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
@@ -79,19 +80,18 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
-   >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
-   >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-debug >>impl-open-end >>impl-window >>impl-feed >>impl-claim >>impl-run >>impl-collate
-   >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
-   >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
-   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
-   >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
+   >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
+   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
    >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
@@ -809,16 +809,17 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
    Labelled atomics of a lane:
      label  where                   access          partner, and what it carries
-     D1     slot words, producer    store relaxed   plain reads after T2; one store, not torn
-     T1     lane->tail, producer    store release   T2: the records below it are written
-     T2     lane->tail, consumer    load acquire    T1
-     H1     lane->head, consumer    store release   H2: the slots below it may be written again
-     H2     lane->head, producer    load acquire    H1
-     B1     a wake word, waker           load relaxed    B3: ordered after T1 or H1, see dlpi_await
-     B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
-     B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
-     M1     magic, init             store release   M2: the header is written
-     M2     magic, attach           load acquire    M1
+     LD1    slot words, producer    store relaxed   plain reads after LT2; one store, not torn
+     LT1    lane->tail, producer    store release   LT2: the records below it are written
+     LT2    lane->tail, consumer    load acquire    LT1
+     LH1    lane->head, consumer    store release   LH2: the slots below it may be written again
+     LH2    lane->head, producer    load acquire    LH1
+     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1 or LH1, see dlpi_await
+     LB2    a wake word, waker      rmw seq_cst     LB3: takes the sleeper bit, then wakes
+     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks again by LT2 or LH2
+     LM1    magic, init             store release   LM2: the header is written
+     LM2    magic, attach           load acquire    LM1
+     LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
    Why full, empty and wrap are right:
    1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
      records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
@@ -826,10 +827,10 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
      writes head.
    3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
-     false "full", never a false "room"; full is reported only after H2 has looked again.
-   4 tail_seen likewise: empty is reported only after T2 has looked again.
-   5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
-   6 H1 -> H2: a slot that the producer writes again was read before that head.
+     false "full", never a false "room"; full is reported only after LH2 has looked again.
+   4 tail_seen likewise: empty is reported only after LT2 has looked again.
+   5 LT1 -> LT2: what the consumer reads in [head, tail_seen) was written before that tail.
+   6 LH1 -> LH2: a slot that the producer writes again was read before that head.
    7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
      the producer publishes tail in every call. So neither waits for what the other keeps to
      itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
@@ -847,7 +848,7 @@ DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, ui
 
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
 DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
-    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
+    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* LH2 <- LH1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity)) return DLP_ERR_CORRUPT;
     tx->head_seen = head;
@@ -863,9 +864,9 @@ DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
 /* Publish n records that are written. One store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* LB1 <- LB3 */
         dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
@@ -873,9 +874,9 @@ DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
    finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
 DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
-    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+    DLPI_STORE_REL(&rx->lane->head, rx->head); /* LH1 -> LH2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* LB1 <- LB3 */
         dlpi_spsc_room_wake(rx);
 }
 
@@ -889,7 +890,7 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
    pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
-    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity)) return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
@@ -922,7 +923,7 @@ DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) 
     for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
-        DLPI_STORE_RLX(to + i, word); /* D1, after it T1 */
+        DLPI_STORE_RLX(to + i, word); /* LD1, after it LT1 */
     }
 }
 
@@ -1100,20 +1101,20 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
 
 /* Bundles. Labelled atomics beyond those of the lanes:
      label  where                       access         partner
-     R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
-     R2     a ready word, producer      rmw seq_cst    R3: after T1
-     R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
-     O1     an owner word               rmw seq_cst    O1: one claimer wins
-   Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
-   is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
+     LR1    a ready word, producer      load relaxed   LR3: the bit is set already, nothing to do
+     LR2    a ready word, producer      rmw seq_cst    LR3: after LT1
+     LR3    a ready word, consumer      rmw seq_cst    LR2: cleared before the lanes are drained
+     LO1    an owner word               rmw seq_cst    LO1: one claimer wins
+   Ready bits are hints that save the consumer from looking at idle lanes. LR1 may see a bit that
+   LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
-   reported only after T2 found each lane empty, and a lane waits at most 64 turns.
+   reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
 DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
-    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
-        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
+    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* LR1 <- LR3 */
+        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* LR2 -> LR3 */
 }
 
 /* These are dlp_spsc_ calls on the producer's own lane. */
@@ -1281,7 +1282,7 @@ typedef uint32_t dlp_dtype;
    all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
     const char *name;            /* copied; required, unique, 1..31 bytes */
-    dlp_dtype dtype;             /* 0: DLP_U8, with a warning */
+    dlp_dtype dtype;             /* required: DLP_U8 and so on */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
     int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
@@ -1326,16 +1327,16 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; not read with open_end; with a part queue 0:
-                                  the sum of its counts */
-    const dlp_field *fields;   /* required; [n_fields] copied */
-    uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
+    uint64_t n_items;        /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
+                                  its counts */
+    const dlp_field *fields; /* required; [n_fields] copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams. n_items is
-                                 then not read */
+    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
+                                 then 0 */
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
@@ -1665,7 +1666,7 @@ typedef struct dlp_buckets_desc {
     uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
     void *length_user;
     uint64_t lengths_id;   /* with length: your number for these lengths, part of a state's
-                                 fingerprint (of an array a hash is) */
+                                 fingerprint (of an array a hash is); else 0 */
     uint32_t batch_size;   /* required; most rows of a batch, that of the pipe */
     uint32_t window;       /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
                                  whole batches (with max_tokens: to a multiple of divisible_by) */
@@ -1676,7 +1677,7 @@ typedef struct dlp_buckets_desc {
                                  and the same global batches. 0: 1 */
     int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
                                  too; 0: short ones first */
-    uint64_t seed;         /* any value */
+    uint64_t seed;         /* any value; 0 with order, whose seed is taken */
     int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
                                  over are left out */
@@ -1724,11 +1725,6 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
     KIND(JOIN, 16, dlpi_join_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
-
-/* How they follow each other, in words. */
-#define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, then joins, scratch, item maps and a cache, " \
-    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -1886,7 +1882,8 @@ typedef struct dlp_batch_desc {
                                    one min(prefetch_factor, 64) of them (inline if items are
                                    inline), as the plan tells; DLP_NONE: inline; at most
                                    DLP_MAX_WORKERS */
-    dlp_workers_desc workers; /* num_workers is set from batch_workers */
+    dlp_workers_desc workers; /* num_workers 0: it is set from batch_workers. Without a collate or
+                                 batch_workers there is nobody: no callbacks, retries or limits */
 } dlp_batch_desc;
 
 /* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
@@ -2354,7 +2351,8 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
    What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or as fetch.dataset */
+    dlp_dataset dataset; /* required, here or as fetch.dataset (which a source's wire sets: then of
+                            this one only filter may be set) */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
     int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
                           fetch.workers.num_workers */
@@ -3146,8 +3144,9 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
-   has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
+   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that
+   is in work unusually long (a second, or 100 ms and twice its stage's p99) has a line that begins
+   "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
    thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the
@@ -3470,7 +3469,7 @@ typedef struct dlp_files_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
-                                 them is DLP_ERR_LENGTH. Without one not used: field 0 says it */
+                                 them is DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                  and writes the other fields */
     int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
@@ -3542,8 +3541,8 @@ DLPDEF int dlp_files_close(dlp_files *files);
 
    A shard without a header of llm.c may be anything. A shard that begins with the magic of another
    format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
-   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
-   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   tokens are looked at as well. If every other word there is below 16, the ids have more bytes than
+   `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
    is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
    refusal and warnings off. */
 
@@ -3616,7 +3615,8 @@ DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
    fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
-   worker_exit and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for
+   DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */
@@ -3630,7 +3630,8 @@ DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
 
 typedef struct dlp_tokens_loader_desc {
     dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_tokens_loader_desc;
 
 /* Open the shards, and a pipe of them that runs.
@@ -3796,7 +3797,8 @@ DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
 
 typedef struct dlp_arrays_loader_desc {
     dlp_arrays_desc arrays;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_arrays_loader_desc;
 
 /* Open the files, and a pipe of them that runs.
@@ -3829,7 +3831,7 @@ typedef struct dlp_arrays_chunks_desc {
     dlp_arrays_desc arrays; /* reads 0 */
     dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
                                more; n_items, fields, rows, load, rows_at, user, set_epoch and
-                               workers.worker_* are not read */
+                               workers.worker_* are the files': 0 here */
 } dlp_arrays_chunks_desc;
 
 /* Open the files, and a pipe of views into them that runs.
@@ -3907,8 +3909,8 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
    (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
-   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
-   */
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers
+   producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
@@ -3960,7 +3962,8 @@ DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the
+   end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
@@ -4494,7 +4497,68 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+/* ---- what a thread has of the cores ---- */
+
+#define DLPI_CPU_PROBE_NS UINT64_C(5000000)
+
+/* A thread's use of the cores, as it was noted last. A thread that does other work too is probed
+   every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
+   like it. */
+typedef struct dlpi_cpu {
+    uint64_t noted_ns, used_ns, waited_ns;
+    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
+    double used_share, waited_share; /* of the time of the last probe */
+} dlpi_cpu;
+
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a probe. False: it is too early. */
+static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
+    if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
+    cpu->noted_ns = now;
+    cpu->sleeps = dlpi_cpu_sleeps() + 1;
+    dlpi_cpu_read(cpu, true);
+    return true;
+}
+
+/* If a probe is under way, forget it, and let the next one begin at once. */
+static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
+    if (cpu->sleeps != 0) cpu->noted_ns = 0;
+    cpu->sleeps = 0;
+}
+
+/* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
+   core, or waited for one, all the time; many kernels tell no more. */
+static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    if (cpu->sleeps == 0) return;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() + 1 == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sleeps = 0;
+}
+
+/* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
@@ -4520,35 +4584,35 @@ static int dlpi_heavy_barrier(int shared) {
 /* ---- waiters: an event count for one sleeper ----
    A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
-   dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
-   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
+   dlpi_wake_sleeper, whose read-modify-write (LB2) then is the order.
+   Sleeper: LB3 sets the bit; heavy barrier; looks again (LT2 or LH2); sleeps while the word is
    unchanged.
-   Waker:   T1 or H1; B1.
-   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which
-   the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
-   Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
-   wrote, or later, and the second look sees T1, which came before B2.
+   Waker:   LT1 or LH1; LB1.
+   With the barrier: either LB1 comes before it in the waker's program, and then so does LT1, which
+   the barrier makes visible to the sleeper's second look; or LB1 comes after it and sees the bit.
+   Without: LB2 and LB3 are one order. If LB2 is later it sees the bit. If LB3 is later it reads
+   what LB2 wrote, or later, and the second look sees LT1, which came before LB2.
    A participant that sets DLPI_WAKE_RMW while others run may miss a wake-up until they have seen
-   the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
+   the bit; so may anyone whose waker dies between LT1 and LB2. Both end with the sleep, within 100
    ms. */
 #define DLPI_WAKE_SLEEPER 1u
 #define DLPI_WAKE_RMW 2u
 
 static void dlpi_wake_join(uint32_t *wake_word, int shared) {
-    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> B1 */
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> LB1 */
 }
 
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared) {
-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* LB2 <- LB3 */
         dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 }
 
 /* Wake a producer that sleeps on a full lane, once half of it is free. */
 DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
     uint32_t *wake_word = &rx->lane->producer_wake;
-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
+    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* LB2 <- LB3 */
         return;
-    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
+    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* LT2 <- LT1 */
     if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
@@ -4578,23 +4642,23 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
         set |= DLPI_WAKE_SLEEPER;
         if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
-            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> B1 */
+            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> LB1 */
             set |= DLPI_WAKE_RMW;
         }
         int come = w->look(w->handle);
         uint64_t now = come ? 0 : dlpi_now_ns();
         if (come || now >= until) {
-            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
+            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes LB3 back */
             return come ? DLP_OK : DLP_TIMEOUT;
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
         if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
             if (DLPI_LOAD_RLX(w->wake_word) &
-                DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_WAKE_SLEEPER) /* LB3, own bit, if no waker took it */
                 DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER);
             return DLP_OK;
         }
@@ -4611,15 +4675,17 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     return dlpi_await_asleep(w, until);
 }
 
-static uint32_t dlpi_wait_cpus; /* C1 cores, as the first policy has found them; 0: none has */
+/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
+   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
+static uint32_t dlpi_wait_cpus;
 
 /* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
    wake-up takes; else make way soon, but a few times before paying for sleep. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* C1, any value read twice is the same */
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* C1 */
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
     }
     *spin_ns = peers <= n ? 10000 : 1000;
     *yields = peers <= n ? 0 : 50;
@@ -4840,15 +4906,15 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
     lane->capacity = capacity;
     lane->slots_offset = sizeof(dlp_spsc);
     lane->total_bytes = need;
-    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* M1 -> M2 */
+    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* LM1 -> LM2 */
     return DLP_OK;
 }
 
 /* The header as read once, checked against the bytes there are. */
 static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
-    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* M2 <- M1 */
+    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
-    copy->version = DLPI_LOAD_RLX(&lane->version); /* M3, six words that init wrote before M1 */
+    copy->version = DLPI_LOAD_RLX(&lane->version); /* LM3, six words that init wrote before LM1 */
     copy->layout = DLPI_LOAD_RLX(&lane->layout);
     copy->record_bytes = DLPI_LOAD_RLX(&lane->record_bytes);
     copy->shared = DLPI_LOAD_RLX(&lane->shared);
@@ -4860,8 +4926,8 @@ static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy)
         copy->shared > 1 || need == 0 || need > bytes || copy->total_bytes != need ||
         copy->slots_offset != sizeof *lane)
         return DLP_ERR_CORRUPT;
-    copy->head = DLPI_LOAD_ACQ(&lane->head); /* H2 <- H1, before tail: head never passes tail */
-    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* T2 <- T1 */
+    copy->head = DLPI_LOAD_ACQ(&lane->head); /* LH2 <- LH1, before tail: head never passes tail */
+    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* LT2 <- LT1 */
     return DLP_OK;
 }
 
@@ -5009,16 +5075,16 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
         int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
         if (r != DLP_OK) return r;
     }
-    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* M1 -> M2 */
+    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* LM1 -> LM2 */
     return DLP_OK;
 }
 
 /* Check what lies in memory against what its few free parameters make of it. */
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
-    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
+    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
     dlp_mpsc found;
-    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before LM1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;
@@ -5030,7 +5096,7 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
 static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     for (uint32_t i = 0; i < producers; i++) {
         uint32_t free_owner = 0;
-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* LO1 */
             return (int)i;
     }
     return DLP_ERR_BUSY;
@@ -5045,7 +5111,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
     if (mine < 0) return mine;
-    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* O1 <- O1: what the one before it did */
+    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* LO1 <- LO1: what the one before it did */
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
@@ -5063,7 +5129,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     return mine;
 }
 
-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */ }
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes) {
@@ -5126,8 +5192,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
         }
         rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
         uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
-        if (DLPI_LOAD_RLX(ready) != 0)                    /* R3, not worth a write if clear */
-            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
+        if (DLPI_LOAD_RLX(ready) != 0)                    /* LR3, not worth a write if clear */
+            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* LR3 <- LR2 */
     }
     return DLP_EMPTY;
 }
@@ -5135,7 +5201,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);
     if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
-        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
+        /* LR2 */
+        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64);
     rx->left = 0;
     int r = DLP_EMPTY;
     if (++rx->finds % DLPI_MPSC_SWEEP != 0) r = dlpi_mpsc_follow(rx);
@@ -6005,6 +6072,15 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
+/* The first of its functions that is given, or NULL. */
+static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
+    if (s->next != NULL) return "next";
+    if (s->begin != NULL) return "begin";
+    if (s->save != NULL) return "save";
+    if (s->restore != NULL) return "restore";
+    return s->why != NULL ? "why" : NULL;
+}
+
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
@@ -6033,6 +6109,11 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", ops->name);
+    if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
+        return DLPI_ORDER_FAULT(err, "sampler.batches",
+                                "order is %s and batches.%s is given; it must be NULL without "
+                                "DLP_ORDER_BATCHES",
+                                ops->name, dlpi_order_has_lists(&d->batches));
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
@@ -7503,6 +7584,11 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
         return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->lengths != NULL && d->lengths_id != 0)
+        return DLPI_ORDER_FAULT(err, "buckets.lengths_id",
+                                "lengths_id is %" PRIu64 ", must be 0 with lengths, which are "
+                                "hashed",
+                                d->lengths_id);
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
@@ -7527,6 +7613,10 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
+    if (d->order && d->seed != 0)
+        return DLPI_ORDER_FAULT(err, "buckets.seed",
+                                "seed is %" PRIu64 ", must be 0 with order, whose seed is taken",
+                                d->seed);
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -7685,7 +7775,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -7752,13 +7842,13 @@ typedef struct dlpi_region {
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
 typedef struct dlpi_slot_layout {
-    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
+    uint64_t index, lengths, item_lengths, offsets, fmeta, fate, valid, source;
 } dlpi_slot_layout;
 
 /* How many there are of what observers go through. Members of the pipe, of its record and of
    dlpi_seen, which are copied at once. */
 #define DLPI_SHAPE \
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t prefetch, max_held, n_slots, ring, reach, batch_rows; \
     uint32_t words_max, units_max, trace_events;
 typedef struct dlpi_shape {
     DLPI_SHAPE
@@ -7920,8 +8010,8 @@ typedef struct dlpi_bslot {
     uint32_t dbuf;
     uint32_t frees; /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
-    uint32_t killed_by; /* signal that ended the last worker that died over this slot */
+    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
@@ -7984,7 +8074,7 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
    Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+   pipe has), and other programs that take batches, too (p->sharing).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
@@ -8302,9 +8392,8 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
-    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
-    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8322,13 +8411,6 @@ struct dlp_call {
     uint32_t used_random; /* 1: the callback called dlp_item_random */
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
-
-typedef struct dlpi_cpu { /* of a thread, as it was noted last */
-    uint64_t noted_ns, used_ns, waited_ns;
-    double used_share, waited_share; /* of an inline worker's time, in its last sample */
-    uint64_t sleeps;                 /* at the sample's begin */
-    bool sampling;
-} dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
@@ -8412,17 +8494,17 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
     uint32_t given;
 } dlpi_cell_use;
 
-typedef struct dlpi_held { /* what a dead worker had, and was not done */
+typedef struct dlpi_lost { /* what a dead worker had, and was not done */
     uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
     uint32_t missing; /* its rows that were not done; 0: there is none */
     bool ran;         /* a callback ran, and has the blame */
-} dlpi_held;
+} dlpi_lost;
 
 typedef struct dlpi_death { /* of a worker process */
     uint32_t signal;        /* that ended it, 0: it called exit */
     bool late;              /* it was killed because an item was past its deadline */
-    dlpi_held *held;        /* written by dlpi_recover; or NULL */
+    dlpi_lost *lost;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 /* The source's own part of a state: of bytes that it alone understands. */
@@ -8439,9 +8521,9 @@ typedef struct dlpi_state {
     uint32_t global_batch;
     uint16_t order, last;
     uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t window_used, sampler_bytes;
+    uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+    uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_state;
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
@@ -8457,9 +8539,9 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
-    uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no, window; /* seeks followed, modulo 2^16; batches under way at once, at most */
-    uint64_t epoch_asked;     /* I2 generation of the epoch that it waits to begin */
+    uint8_t skip_bits[DLPI_GAPS_MAX / 8];
+    uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
+    uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
@@ -8546,7 +8628,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
     uint64_t base;             /* without a gap, and after that: */
-    uint8_t at[DLPI_WINDOW_MAX];
+    uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
 typedef struct dlpi_after { /* the state after all that was delivered */
@@ -8554,6 +8636,14 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     uint64_t epoch, batch, position;
     dlpi_source_state source;
 } dlpi_after;
+
+typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
+    uint64_t n;                /* V1: complete ones */
+    char text[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that were read */
+    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
+    bool first_seen;     /* the first batch was looked at */
+} dlpi_warnings;
 
 struct dlp_pipe {
     dlp_pipe_desc d;
@@ -8567,10 +8657,8 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
-    uint64_t n_warnings; /* V1: of complete warnings */
-    char warnings[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -8647,7 +8735,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] 1: held; 2: held, and the last of its epoch */
+    uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -8660,7 +8748,7 @@ struct dlp_pipe {
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
-    uint64_t n_held;
+    uint64_t n_lent;
     uint64_t looked_ns;   /* for the processes */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
@@ -8743,8 +8831,8 @@ static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlp
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
-static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.rec);
+static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fate);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
@@ -8767,37 +8855,37 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
         &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
-   a change or has not. All that the row's index and fate depend on is in it.
+/* The fate of a row: one word that says what became of the row so far. One store changes the word,
+   so a worker that dies has made the change or has not. The row's index follows from this word.
    state (2) | tries of the present index in all stages (7) | which replacement (7) |
    workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
    1: its failure is raised (1) |
    1: left out, to be counted by max_skips of that stage when it is delivered (1) |
    1: an item of it was replaced because it failed, not because its callback left it out (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of the epoch */ };
-#define DLPI_REC_LATE (UINT32_C(1) << 27)
-#define DLPI_REC_RAISED (UINT32_C(1) << 28)
-#define DLPI_REC_COUNTS (UINT32_C(1) << 29)
-#define DLPI_REC_FAILED (UINT32_C(1) << 30)
-static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
-static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
-static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
-static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
-static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
-static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
+#define DLPI_FATE_LATE (UINT32_C(1) << 27)
+#define DLPI_FATE_RAISED (UINT32_C(1) << 28)
+#define DLPI_FATE_COUNTS (UINT32_C(1) << 29)
+#define DLPI_FATE_FAILED (UINT32_C(1) << 30)
+static inline uint32_t dlpi_fate_state(uint32_t fate) { return fate & 3u; }
+static inline uint32_t dlpi_fate_tries(uint32_t fate) { return fate >> 2 & 127u; }
+static inline uint32_t dlpi_fate_repl(uint32_t fate) { return fate >> 9 & 127u; }
+static inline uint32_t dlpi_fate_kills(uint32_t fate) { return fate >> 16 & 127u; }
+static inline uint32_t dlpi_fate_stage(uint32_t fate) { return fate >> 23 & 15u; }
+static inline uint32_t dlpi_fate(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
 /* One more failure, after which it is tried again: of a row, a batch, or an input. */
-static inline uint32_t dlpi_rec_tried(uint32_t rec) {
-    uint32_t all = dlpi_rec_tries(rec);
-    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-           (rec & DLPI_REC_FAILED);
+static inline uint32_t dlpi_fate_tried(uint32_t fate) {
+    uint32_t all = dlpi_fate_tries(fate);
+    return dlpi_fate(dlpi_fate_state(fate), all < 127 ? all + 1 : all, dlpi_fate_repl(fate)) |
+           (fate & DLPI_FATE_FAILED);
 }
-static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
-    uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
+static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late) {
+    uint32_t kills = dlpi_fate_stage(fate) == stage ? dlpi_fate_kills(fate) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
-           stage << 23 | (late ? DLPI_REC_LATE : 0);
+    return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
+           kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */
@@ -9493,9 +9581,9 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) {
-        memcpy(p->warnings[p->n_warnings], text, sizeof text);
-        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    if (p->warnings.n < 8) {
+        memcpy(p->warnings.text[p->warnings.n], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->warnings.n, p->warnings.n + 1); /* V1 -> V1: to explain */
     }
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
@@ -9613,6 +9701,35 @@ static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
+/* A pointer that must be NULL. */
+static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
+}
+
+/* An array and its count: both are given, or neither is. */
+static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
+                           const char *count, int64_t n) {
+    if ((at != NULL) == (n != 0)) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, at ? count : array,
+                       at ? "%s is 0, but %s is given: give both, or neither"
+                          : "%s is NULL, but %s is %" PRId64 ": give both, or neither",
+                       at ? count : array, at ? array : count, n);
+}
+
+/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
+   beside a source's dataset. */
+static const char *dlpi_dataset_given(const dlp_dataset *d) {
+    if (d->n_items != 0) return "dataset.n_items";
+    if (d->fields != NULL) return "dataset.fields";
+    if (d->n_fields != 0) return "dataset.n_fields";
+    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
+    if (d->fetch != NULL) return "dataset.fetch";
+    if (d->user != NULL) return "dataset.user";
+    if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
+    return d->reader != NULL ? "dataset.reader" : NULL;
+}
+
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
@@ -9693,9 +9810,7 @@ static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_
 
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
-    int rc = DLP_OK;
-    if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
+    int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
@@ -9795,7 +9910,8 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     int rc;
     if (d->elem_bytes == 0)
         return dlpi_bad_field(p, stage, i, f->name, "dtype",
-                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits, "
+                              "such as DLP_U8",
                               f->dtype);
     if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (f->ndim > 0) return DLP_OK;
@@ -9844,7 +9960,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     d->f = *f;
     dlpi_copy_text(d->name, sizeof d->name, f->name);
     d->f.name = d->name;
-    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -9867,9 +9982,6 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
                                   name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
-        if (st->fields[i].dtype == 0)
-            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
-                      st->name, i, name);
     }
     return DLP_OK;
 }
@@ -9908,10 +10020,10 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of batch
-   b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind the
-   cells that stay lies one that nobody writes. A batch that is left out is there for as long as it
-   is held, while a batch of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
+   batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
+   the cells that stay lies one that nobody writes. A batch that is left out is there for as long as
+   it is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
@@ -10221,7 +10333,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
 /* ---- what was released ---- */
 
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
-    return &p->held[p->n_out + s];
+    return &p->lent[p->n_out + s];
 }
 
 static void dlpi_poison_bytes(void *at, uint64_t bytes) {
@@ -10303,9 +10415,15 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 }
 
 /* A fetch stage has the dataset: has that a length? */
-static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset.open_end;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    if (!p->open_end) return DLP_OK;
+    if (st->dataset.n_items != 0)
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        (int64_t)st->dataset.n_items);
+    st->dataset.n_items = DLPI_MAX_ITEMS;
+    return DLP_OK;
 }
 
 /* n_items of states. */
@@ -10332,16 +10450,16 @@ static bool dlpi_skip_allowed(const dlpi_worker *w) {
 /* What the record of a row that failed and is left out says besides: whose budget it counts for,
    should it come before the end. */
 static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
-    return code != DLP_SKIP && w->p->open_end ? DLPI_REC_COUNTS | (uint32_t)w->st->work << 23 : 0;
+    return code != DLP_SKIP && w->p->open_end ? DLPI_FATE_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
-    while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
+    while (r < n && dlpi_fate_state(fate[r]) != DLPI_ROW_END) r++;
     return r;
 }
 
@@ -10358,9 +10476,9 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
-    while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
+    while (r < n && (fate[r] & DLPI_FATE_RAISED) == 0) r++;
     return r;
 }
 
@@ -10412,17 +10530,27 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 
 /* Count the failed items that come before the end that a row has found. */
 static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
     n = dlpi_rows_before_end(p, s);
     for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
+        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
         if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
     }
     return DLP_OK;
+}
+
+/* A stage that needs a number of items, beside a dataset that has none. */
+static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
+    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    return dlpi_refuse(
+        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
+        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
+        "of items",
+        read ? " (items are pushed)" : "", st->name);
 }
 
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
@@ -10432,17 +10560,19 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
     dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+                DLP_ORDER_SEQUENTIAL,
+                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
+                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
+    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
+                "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
+                "world_size or more with dataset.open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
+                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
     return p->err.code;
 }
 
@@ -10455,75 +10585,74 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
+                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    if ((other = dlpi_roles_count(p)) != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and a stream has "
-                              "none");
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                       "shm.share is given, must be 0 with dataset.open_end");
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-window     OUT OF ORDER: THE WINDOW
-   Where batches are delivered as they become ready (unordered), those that may be under way at once
-   are a window of the epoch, so that a state can say of each whether it is consumed. In order there
-   is none: as many are under way as the ring has. */
+   >>impl-gaps       OUT OF ORDER: GAPS BETWEEN DELIVERED BATCHES
+   An unordered pipe delivers each batch when the batch is ready. So the delivered batches of an
+   epoch have gaps. A state has a bit for each batch behind the first gap, which says whether the
+   batch is delivered. So batches that are under way at once reach at most DLPI_GAPS_MAX batches
+   ahead of the first gap. An ordered pipe has no gaps: its ring alone is the limit. */
 
-/* How many times as many batches as slots the ring has. */
-static uint32_t dlpi_window_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
+/* Return how many batches the ring has for each slot. */
+static uint32_t dlpi_gaps_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
 
-/* Batches under way at once, at most; consumed: bits of a state to be told apart, too. */
-static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
-    uint32_t most = p->ring < DLPI_WINDOW_MAX ? p->ring : DLPI_WINDOW_MAX;
+/* Return how many batches may be under way at once. consumed: bits that a resumed state has set. */
+static uint32_t dlpi_gaps_of(const dlp_pipe *p, uint32_t consumed) {
+    uint32_t most = p->ring < DLPI_GAPS_MAX ? p->ring : DLPI_GAPS_MAX;
     if (!p->d.unordered) return p->ring;
-    if (most + consumed <= DLPI_WINDOW_MAX) return most;
-    return consumed < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - consumed : 1;
+    if (most + consumed <= DLPI_GAPS_MAX) return most;
+    return consumed < DLPI_GAPS_MAX ? DLPI_GAPS_MAX - consumed : 1;
 }
 
-/* Batch k of the epoch is delivered; last: and its epoch is over. */
-static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
+/* Note that batch k of the epoch is delivered. last: the batch ends its epoch. */
+static inline void dlpi_gaps_note(dlp_pipe *p, uint64_t k, bool last) {
     if (!p->d.unordered) return;
-    p->consumed.at[k % DLPI_WINDOW_MAX] = 1;
-    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    p->consumed.at[k % DLPI_GAPS_MAX] = 1;
+    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
     if (last) p->consumed.base = 0;
 }
 
-static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
+static void dlpi_gaps_clear(dlp_pipe *p, uint64_t base) {
     p->consumed.base = base;
     memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
-/* Bits of a state. */
-static bool dlpi_window_bit(const dlpi_state *s, uint64_t k) {
-    return (s->window[k / 8] >> k % 8 & 1) != 0;
+/* True if the state says that batch k behind its first gap is delivered. */
+static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
+    return (s->gaps[k / 8] >> k % 8 & 1) != 0;
 }
 
-/* The consumer's window is that of a state. */
-static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_window_clear(p, s->batch);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!dlpi_window_bit(s, k)) continue;
-        p->consumed.at[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+/* Set the gaps of the consumer to the gaps of a state. */
+static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_gaps_clear(p, s->batch);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
+        if (!dlpi_gaps_bit(s, k)) continue;
+        p->consumed.at[(s->batch + k) % DLPI_GAPS_MAX] = 1;
         p->epoch_open = 1;
     }
-    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed before the seek? */
-static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
+static bool dlpi_gaps_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->consumed.base ||
-           (k - p->consumed.base < DLPI_WINDOW_MAX && p->consumed.at[k % DLPI_WINDOW_MAX]);
+           (k - p->consumed.base < DLPI_GAPS_MAX && p->consumed.at[k % DLPI_GAPS_MAX]);
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
    slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
    delivered, what stands after the highest stays, for the sampler's state is known there. */
-static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
+static uint32_t dlpi_gaps_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     const dlpi_bslot *slot;
     if (!p->d.unordered || !p->epoch_open) return s;
@@ -10539,40 +10668,40 @@ static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
         to->batch = p->consumed.base;
         to->position = slot->begins;
     }
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!dlpi_window_consumed(p, to->batch + k)) continue;
-        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
-        to->window_used = k + 1;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
+        if (!dlpi_gaps_consumed(p, to->batch + k)) continue;
+        to->gaps[k / 8] = (uint8_t)(to->gaps[k / 8] | 1u << k % 8);
+        to->gaps_used = k + 1;
     }
     return s;
 }
 
-/* The highest bit of the window is the last that is used. */
-static bool dlpi_window_canonical(const dlpi_state *s) {
+/* True if gaps_used is the place of the highest bit that is set. */
+static bool dlpi_gaps_canonical(const dlpi_state *s) {
     uint32_t used = 0;
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
-        if (dlpi_window_bit(s, k)) used = k + 1;
-    return s->window_used == used;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+        if (dlpi_gaps_bit(s, k)) used = k + 1;
+    return s->gaps_used == used;
 }
 
-/* Of a window, is something of the epoch left, and nothing of the next one in it? A state after a
-   whole epoch stands at the next one's beginning. */
-static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
+/* True if a batch of the epoch is left and no bit is one of the next epoch. A state after a whole
+   epoch stands at the beginning of the next epoch. */
+static bool dlpi_gaps_fits(const dlpi_state *s, uint64_t most) {
     uint64_t left = most - s->batch;
-    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
-        if (!dlpi_window_bit(s, k)) return s->window_used <= left;
-    return left > DLPI_WINDOW_MAX;
+    for (uint64_t k = 0; k < left && k < DLPI_GAPS_MAX; k++)
+        if (!dlpi_gaps_bit(s, k)) return s->gaps_used <= left;
+    return left > DLPI_GAPS_MAX;
 }
 
-/* Has a state a window, and this pipe none? */
-static bool dlpi_window_strange(const dlp_pipe *p, const dlpi_state *s) {
-    return s->window_used > 0 && !p->d.unordered;
+/* True if the state has gaps and this pipe delivers in order. */
+static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
+    return s->gaps_used > 0 && !p->d.unordered;
 }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+   are between here and next, a slot is free, and (unordered) p->reach allows it. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -10704,7 +10833,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
     slot->dirty = 1;
 }
 
@@ -10726,9 +10855,9 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
-    slot->batch_rec = 0;
+    slot->batch_fate = 0;
     if (slot->dirty) {
-        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset(dlpi_slot_fate(p, s), 0, p->batch_rows * sizeof(uint32_t));
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;
@@ -10772,10 +10901,10 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
 static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -10841,9 +10970,9 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
-    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -10890,7 +11019,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->window) break;
+        if (out >= p->prefetch || f->published - base >= f->reach) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
@@ -11109,10 +11238,10 @@ static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
    by whoever has claimed them and not yet said that they are done: then they may be others'. */
 static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     if (DLPI_LIKELY(!st->lets_pass)) return false;
     for (uint32_t r = t->row; r < t->end; r++)
-        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+        if (fate[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
     return true;
 }
 
@@ -11324,19 +11453,8 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
-/* Read how long the calling thread has used a core, and how long it was ready to run while others
-   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
-   as it is. */
-static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
-    struct timespec t;
-    uint64_t sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
-}
-
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one; the second not at each short sleep. */
+   and how long it waited for one. The second is not asked at each short sleep. */
 static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     const dlpi_cpu last = *cpu;
     const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
@@ -11346,50 +11464,18 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
 }
 
-/* ---- the cores that inline workers use ----
-   The thread of an inline worker is the consumer's, which does other things too. So a sample is
-   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
-   between two samples is taken to use the cores as the last sample did. A thread that never slept
-   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
-#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
-
-/* How often the calling thread has slept. */
-static uint64_t dlpi_cpu_sleeps(void) {
-    struct rusage use;
-    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
-}
-
-/* Begin a sample if one is due. What it costs is no work. */
-static void dlpi_cpu_sample_begin(dlpi_worker *w) {
-    dlpi_cpu *cpu = &w->cpu;
-    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
-    cpu->noted_ns = w->last_ns;
-    cpu->sampling = true;
-    cpu->sleeps = dlpi_cpu_sleeps();
-    dlpi_cpu_read(cpu, true);
+/* Begin a probe of an inline worker if one is due. What it costs is no work. */
+static void dlpi_clock_probe(dlpi_worker *w) {
+    if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
     w->last_ns = dlpi_now_ns();
 }
 
-/* The sample is over: a stretch of ns, more than 0. */
-static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
-    const dlpi_cpu last = *cpu;
-    uint64_t used, waited;
-    dlpi_cpu_read(cpu, true);
-    used = cpu->used_ns - last.used_ns;
-    if (used > ns) used = ns;
-    waited = cpu->waited_ns - last.waited_ns;
-    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
-    cpu->used_share = (double)used / (double)ns;
-    cpu->waited_share = (double)waited / (double)ns;
-    cpu->sampling = false;
-}
-
-/* An inline worker has worked for ns, more than 0. */
-static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
-    double all = (double)ns * w->p->pace.call_clock_every;
-    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
-    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
-    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+/* Add what an inline worker has used of the cores in a stretch of ns, which stands for `all` ns. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
+    if (w->started || ns == 0) return;
+    dlpi_cpu_probe_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -11397,8 +11483,8 @@ static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
-    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
-    dlpi_cpu_sample_begin(w);
+    dlpi_cpu_probe_drop(&w->cpu); /* of a call that is over */
+    dlpi_clock_probe(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
@@ -11425,7 +11511,7 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each;
+    uint64_t now, ns, each, all;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -11438,15 +11524,16 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
-    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
+    all = w->started ? ns : ns * w->p->pace.call_clock_every;
+    dlpi_bump(&block->busy_ns, all);
+    dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
-    dlpi_cpu_sample_begin(w);
+    dlpi_clock_probe(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -11481,8 +11568,8 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
 }
 
 /* The one store that changes a row's fate. All that follows from it comes after it. */
-static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
-    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
+static inline void dlpi_fate_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t fate) {
+    DLPI_STORE_REL(&dlpi_slot_fate(p, s)[row], fate); /* X1: a crash cuts before or after it */
 }
 
 /* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
@@ -11502,16 +11589,16 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
-    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
-    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);          /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | bits);
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[row]); /* its index goes by it */
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);            /* ordered by done */
+    dlpi_fate_set(p, t->slot, row, dlpi_fate(DLPI_ROW_LEFT, 0, repl) | bits);
     dlpi_row_clear(p, t, row);
 }
 
 /* The epoch ended before this row, or at it. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
+    dlpi_fate_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -11554,7 +11641,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
-    dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
+    dlpi_row_leave(w, t, row, DLPI_FATE_RAISED);
     return DLPI_ROW_DONE;
 }
 
@@ -11578,14 +11665,14 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
 static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
-    uint32_t failed = (rec & DLPI_REC_FAILED) | (code == DLP_SKIP ? 0 : DLPI_REC_FAILED);
+    uint32_t fate = dlpi_slot_fate(p, t->slot)[row], repl = dlpi_fate_repl(fate) + 1;
+    uint32_t failed = (fate & DLPI_FATE_FAILED) | (code == DLP_SKIP ? 0 : DLPI_FATE_FAILED);
     if (repl > DLPI_REPLACE_MAX) {
         dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
+    dlpi_fate_set(p, t->slot, row, dlpi_fate(dlpi_fate_state(fate), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: after it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
@@ -11607,9 +11694,9 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
-                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
+                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -11620,11 +11707,11 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
 /* How often the row's present item failed in this stage before. A worker that dies between the
    store of the record and that of this count has not counted its try: there is one more. */
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                               uint32_t rec) {
+                               uint32_t fate) {
     uint32_t word;
     if (w->st->w.retries == 0) return 0;
     word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
-    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+    return word >> 8 == dlpi_fate_repl(fate) ? word & 255u : 0;
 }
 
 /* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
@@ -11632,7 +11719,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
+    uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END) { /* of the epoch */
@@ -11640,13 +11727,13 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
-    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
-    tries = dlpi_row_tries(w, t, row, rec);
+    if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
+    tries = dlpi_row_tries(w, t, row, fate);
     if (dlpi_tries_left(w, tries, code)) {
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_tried(fate));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
-        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_fate_repl(fate) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
@@ -11661,21 +11748,21 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   failed. fate: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
    message. */
-static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
-    if (rec & DLPI_REC_LATE)
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+    if (fate & DLPI_FATE_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
                         dlpi_call_text(w), w->st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+    return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
 /* Of slot s. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
+    if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
-    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, fate);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11730,9 +11817,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
-static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work <= w->p->kept_by;
-}
+static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
@@ -11872,9 +11957,9 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     return DLPI_ROW_DONE;
 }
 
-/* Call the stage's callback on one row, once. rec: its record. */
+/* Call the stage's callback on one row, once. fate: the fate of the row. */
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t rec) {
+                                                  uint32_t fate) {
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
@@ -11882,13 +11967,13 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     bool lengths;
     index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
+    if (DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_UNLIKELY(fate != 0)) rc = dlpi_fate_verdict(w, t->slot, fate);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -11904,14 +11989,14 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
 /* The row is to be tried again, until it is done, parked, or goes back. */
 static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_rec(w->p, t->slot)[row]);
+    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
 
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_fate(w->p, t->slot)[row]);
     return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
@@ -11952,7 +12037,7 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
     uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++) {
         uint64_t at = (slot->position + r) % p->samples;
-        uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
+        uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]);
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
         index[r] = p->source->item(w, t->slot, r, slot->epoch, at, repl);
     }
@@ -11963,9 +12048,9 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
-    const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
+    const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
     bool open = p->open_end != 0;
-    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_fate_state(*fate); /* END: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
@@ -11973,7 +12058,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
-        if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        if (!open || dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -12082,9 +12167,9 @@ __attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
 static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     uint32_t any = 0;
-    for (uint32_t r = t->row; r < t->end; r++) any |= rec[r];
+    for (uint32_t r = t->row; r < t->end; r++) any |= fate[r];
     return any == 0;
 }
 
@@ -12191,7 +12276,7 @@ static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
 
 /* Does a row that is done count: did its stream not end there? */
 static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
-    return dlpi_rec_state(dlpi_slot_rec(w->p, t->slot)[t->row]) != DLPI_ROW_END;
+    return dlpi_fate_state(dlpi_slot_fate(w->p, t->slot)[t->row]) != DLPI_ROW_END;
 }
 
 /* One more try of a parked row, by a worker that has one at a time. */
@@ -12289,9 +12374,9 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
 }
 
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
-        valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
 /* What a collate may use of batch t. */
@@ -12558,10 +12643,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
+    uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -12570,10 +12655,10 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
-        uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
+        uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_rec_verdict(w, t->slot, rec);
+        rc = dlpi_fate_verdict(w, t->slot, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_batch_tries(w, t);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
@@ -12926,7 +13011,7 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
         if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
             return true;
     return false;
 }
@@ -12938,15 +13023,15 @@ static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
-static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
-    dlpi_held *held = why->held;
-    if (held == NULL) return;
-    held->ran |= ran;
-    if (held->ran || held->missing != 0) return;
-    held->b = t->b;
-    held->slot = t->slot;
-    held->unit = t->unit;
-    held->missing = missing;
+static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_lost *lost = why->lost;
+    if (lost == NULL) return;
+    lost->ran |= ran;
+    if (lost->ran || lost->missing != 0) return;
+    lost->b = t->b;
+    lost->slot = t->slot;
+    lost->unit = t->unit;
+    lost->missing = missing;
 }
 
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
@@ -12959,12 +13044,12 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
-    dlpi_held_note(why, ran, t, missing);
+    dlpi_lost_note(why, ran, t, missing);
     if (ran) {
-        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        uint32_t fate = dlpi_slot_fate(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
         (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
@@ -12982,12 +13067,12 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
     if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
-    dlpi_held_note(why, ran, &whole, 1);
+    dlpi_lost_note(why, ran, &whole, 1);
     if (ran) {
-        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        uint32_t *fate = &dlpi_slot_at(p, s)->batch_fate;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */
-        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+        DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
@@ -13371,7 +13456,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
+    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
@@ -13399,7 +13484,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    s = dlpi_window_state(p, to);
+    s = dlpi_gaps_state(p, to);
     dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
 }
 
@@ -13424,7 +13509,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
-    dlpi_window_books(p, s);
+    dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
@@ -13448,12 +13533,12 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return p->source->never_saved(p, s);
 }
 
-/* The same of a source by number, whose own part are its words. */
+/* Check the part of a state that its source saved by number: the words of the source. */
 static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
-    if (!dlpi_window_fits(s, most)) return "window";
+    if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
@@ -13470,9 +13555,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     const size_t n_words = p->source->n_words;
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
-        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
-        s->epoch >= DLPI_MAX_EPOCH)
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
+        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "this is no state of this version, or it is damaged");
     if (s->n_items != mine.n_items)
@@ -13490,7 +13574,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
-    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
@@ -13722,19 +13806,19 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_ctl *ctl = p->ctl;
     p->epoch_now = batch->epoch;
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    p->held[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
-    p->n_held++;
+    p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
+    p->n_lent++;
     if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
 }
 
 /* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
-static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
-    return s < p->n_out && at % sizeof *batch == 0 && p->held[s] ? (uint32_t)s : DLPI_NO_SLOT;
+    return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
@@ -13919,7 +14003,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
-    dlpi_window_clear(p, 0);
+    dlpi_gaps_clear(p, 0);
     p->after.epoch = epoch + 1;
     p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
@@ -13959,25 +14043,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_rec(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
-
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -14006,10 +14071,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
-            dlpi_warn_empty(p, *s);
-        }
         return DLP_OK;
     }
 }
@@ -14027,38 +14090,14 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
-/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
-   has rows that are not valid. */
-__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
-    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
-    if (from < p->skips_seen) from = p->skips_seen;
-    p->skips_seen = n;
-    for (; from != n; from++) {
-        dlp_skip k;
-        dlpi_stage *st;
-        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
-        st = &p->stages[k.stage];
-        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
-        st->skip_told = true;
-        dlpi_warn(p,
-                  "stage \"%s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
-                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
-    }
-}
-
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lends) {
-        rc = dlpi_next_lender(p, out, timeout_ms);
-    } else {
-        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        rc = p->source->agreed(p, rc, b, s);
-        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    }
-    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
+    if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    rc = p->source->agreed(p, rc, b, s);
+    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
 
@@ -14074,7 +14113,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->held[v] == 2, to);
+    dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -14204,6 +14243,10 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
+/* DLP_FETCH_* of a stage that fetches. */
+static int dlpi_fetcher_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
+}
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
@@ -14284,7 +14327,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
-    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
+    w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
         dlpi_item_lengths(w, &t, a->row);
@@ -14361,10 +14404,10 @@ static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
 
 /* Is the row done without its source: left out, cancelled, no item of the dataset, or kept? Else
    its item is set up. */
-static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) {
+static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     const dlp_pipe *p = w->p;
     dlpi_unit t = dlpi_attempt_unit(a);
-    uint32_t state = dlpi_rec_state(rec);
+    uint32_t state = dlpi_fate_state(fate);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
         dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
@@ -14420,14 +14463,14 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
-    uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
-    bool exclusive = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    uint32_t fate = dlpi_slot_fate(w->p, a->slot)[a->row];
+    bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
     int rc;
     if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
-    if (dlpi_attempt_settled(w, a, rec)) return true;
+    if (dlpi_attempt_settled(w, a, fate)) return true;
     dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
+    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -15220,8 +15263,21 @@ static int dlpi_check_items(dlp_pipe *p) {
 
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
-    return dlpi_bad(p, p->sampler->name, "sampler.order",
-                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
+    const int32_t order = p->sampler->sampler.order;
+    if (order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                       "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
+                       p->source_stage->name);
+}
+
+/* A list of items beside a stage that has an order of its own. */
+static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
+                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
+                       st->name);
 }
 
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
@@ -15260,12 +15316,13 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-                                                          cell; before it sleeps, so after B1
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2, >>impl-credit): look again
+                                                          for a free cell; before it sleeps, so
+                                                          after B1
    Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
                             worker, after its claim:      is not open
                             cleared
-   B1     waiters.mask, word   as everywhere
+   B1     waiters.mask, word   >>impl-sleepers
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
@@ -15604,7 +15661,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     part->index = cell->index;
     part->data = dlpi_input_bytes(w->p, c);
     part->capacity = most;
-    part->attempt = dlpi_rec_tries(cell->rec);
+    part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
@@ -15631,7 +15688,7 @@ static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
 /* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
 static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
+        uint32_t tries = dlpi_fate_tries(cell->rec);
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
         DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
@@ -15646,7 +15703,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec_tried(cell->rec);
+        cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -15707,10 +15764,10 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
+        dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+            cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
     }
@@ -16034,7 +16091,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
     dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
     if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
+        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
     return p->err.code;
 }
 
@@ -16042,16 +16099,17 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
-    if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (other != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and of parts with "
-                              "max_items only load tells it");
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+        return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                           "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
+                           "as it runs. Leave one of them out.",
+                           other->name, st->name);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
-        return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
+                           "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
+                           (int)p->d.unordered, st->name);
     return DLP_OK;
 }
 
@@ -16063,9 +16121,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
-                           "one at least",
-                           c, q->plan.n_inputs);
+                           "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
+                           p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
@@ -16073,9 +16130,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
-                           "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or agree, by which they "
-                           "ask each other, or uneven = 1, with which each rank ends by itself",
+                           "steps_per_epoch is 0 with world_size %" PRIu32
+                           ", and no rank knows how "
+                           "many items the others have: set it, or agree (an all-reduce), or "
+                           "uneven = 1",
                            p->world);
     q->agreed.asks = q->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
@@ -16163,11 +16221,11 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
                        " of each: %s), queue_size is %" PRIu32
                        "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
-                       q->d.queue_size);
+                       q->plan.window ? " and its windows" : "", all, p->source->input,
+                       q->cursors.n, need, because, q->d.queue_size);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -16849,7 +16907,7 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_index(p, s)[r] = UINT64_MAX;
         if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
@@ -16909,7 +16967,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlp_pipe *p = w->p;
     const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
-    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    uint32_t k = dlpi_fate_repl(dlpi_slot_fate(p, s)[row]);
     dlp_part *part = extra;
     *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
@@ -17205,17 +17263,43 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
+/* The fetch stage after this one only copies. What its callback would be tried again by stands in
+   the desc of this stage. */
+static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
+    const char *name = p->source_stage->name;
+    if (b == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
+                       "%s is %" PRId64
+                       ", must be 0 after stage \"%s\": this stage only copies. Set "
+                       "workers.%s of \"%s\".",
+                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
+    const char *name = p->source_stage->name;
+    int rc = dlpi_expand_copies_check(p, fetch);
+    if (rc != DLP_OK) return rc;
     for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_bad(p, row->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               name);
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
+        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
+                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
+                           "stage \"%s\"",
+                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -17234,8 +17318,10 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
+                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
+                           (int)order, p->source_stage->name);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
@@ -17255,8 +17341,8 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by) {
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
+                                   const uint64_t *at, dlpi_expand_item *by) {
     it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
@@ -17266,8 +17352,8 @@ static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
 /* An item whose fields lie at `to`, as zeros. */
 static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
                               dlpi_expand_item *by, bool zero) {
+    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
     dlpi_expand_point(it, to, fs, at, by);
-    memset(it->length, 0, fs->n * 8u);
     if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
@@ -17285,8 +17371,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                             dlpi_expand_item *by) {
+DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                  dlpi_expand_item *by) {
     int rc = 0;
     dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
@@ -17299,7 +17385,7 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
-                      .attempt = dlpi_rec_tries(cell->rec),
+                      .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
                       .seed = dlpi_found_of(w->p)->plan.seed,
@@ -18038,21 +18124,24 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     return dlpi_keep_names(p, st, st->dataset.n_fields);
 }
 
+static const char *dlpi_join_word(const dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? "a mix" : "a zip";
+}
+
 /* What the others may not be. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
-    if (p->open_end)
-        return dlpi_bad_graph(p, st->name,
-                              "the first dataset is a stream, or pushed: its items have no numbers "
-                              "for a join to go by. Fetch both in one callback");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
-        return dlpi_bad_graph(p, st->name,
-                              "batches that are views into chunks have no rows to fill: take items "
-                              "instead of chunks, or put the fields into the chunks");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
+            "in fetch.",
+            dlpi_join_word(st), p->lender_stage->name);
     if (p->source->no_state_at)
-        return dlpi_bad_graph(p, st->name,
-                              "how many items each input makes is found as it is loaded, so they "
-                              "have no numbers for a join to go by: make the fields with the "
-                              "inputs, or give the counts");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
+                           "as it runs. Write these fields where its inputs are made.",
+                           dlpi_join_word(st), p->source_stage->name);
     return DLP_OK;
 }
 
@@ -18063,13 +18152,15 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
-        return dlpi_bad_graph(p, st->name,
-                              "a mixed dataset comes directly after fetch or another mixed one: "
-                              "what stands between them would have rows that are not fetched yet");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
+                           "another mix), and it comes after \"%s\"",
+                           before->name);
     if (p->source_stage != p->sampler)
-        return dlpi_bad_graph(p, st->name,
-                              "parts order the items of one dataset: mix the parts in their "
-                              "manifest, or take another order");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
+                           "Put all of them into its manifest.",
+                           p->source_stage->name);
     if (n > most)
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
@@ -18084,9 +18175,9 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset.n_items;
     if (st->dataset.n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "a mixed dataset has the fields of the first: n_fields is %" PRIu32
-                           ", there %" PRIu32,
-                           st->dataset.n_fields, p->datasets.n_fields);
+                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
+                           ", and is %" PRIu32,
+                           p->datasets.n_fields, st->dataset.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -18551,7 +18642,7 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
 /* Count the item in the worker's hands, once: see above. */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
-    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(w->p, s)[row]);
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
     uint64_t at = (uint64_t)s * w->p->batch_rows + row;
     uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
     dlpi_guard_block *b = dlpi_guard_block_of(w);
@@ -18926,13 +19017,15 @@ static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->datas
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = &p->fetch->dataset;
     if (p->source_stage->ops->expands)
-        return dlpi_bad_graph(p, st->name,
-                              "fetch only copies what inputs were made into, so nobody writes "
-                              "these fields: read and decode where inputs are made");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "stage \"%s\" writes the rows, so nobody writes scratch fields. Read and "
+            "decode where its inputs are made.",
+            p->source_stage->name);
     if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
         return dlpi_bad_graph(p, st->name,
-                              "what is pushed has the dataset's fields alone, so nobody writes "
-                              "these: push what was decoded, or decode in a map");
+                              "nobody writes scratch fields of items that are pushed: push what "
+                              "was decoded, or decode in a map");
     return DLP_OK;
 }
 
@@ -18943,18 +19036,22 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
-                              "a pipe has scratch fields once: put all into one stage");
+                              "a pipe has scratch fields once: put all into one scratch stage");
     if (p->lender_stage != NULL)
-        return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
+            "chunks. Leave one of them out.",
+            p->lender_stage->name);
     if (!dlpi_scratch_fetches(writes))
         return dlpi_bad_graph(p, st->name,
-                              "it must come directly after the stage that fetches what is in it: "
-                              "fetch, or a join");
+                              "scratch must come directly after the stage that fetches what is "
+                              "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
     while (reads != NULL && dlpi_scratch_fetches(reads));
     if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow, with nothing but joins before it: it reads "
+                              "an item map must follow scratch directly (but for a zip): it reads "
                               "what was fetched");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
@@ -19104,6 +19201,24 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
 
+/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
+   else is asked for in vain is told by a warning (dlpi_live_idle). */
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
+    };
+    const dlp_workers_desc *w = &st->w;
+    const char *called = w->worker_init   ? "worker_init"
+                         : w->worker_exit ? "worker_exit"
+                         : w->tell        ? "tell"
+                                          : NULL;
+    if (st->batching.collate != NULL || st->batching.batch_workers > 0) return DLP_OK;
+    if (called != NULL)
+        return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
+    return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
+}
+
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
@@ -19113,11 +19228,14 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *d = &st->batching;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (own && d->collate == NULL)
-        dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
+    if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
     dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
                 own ? "1..16" : "0 without out_fields");
-    return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
+    if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
+        dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
+                 d->workers.num_workers);
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    return dlpi_check_batch_workers(p, st);
 }
 
 /* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
@@ -19941,15 +20059,19 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
+    if (d->items != NULL && d->count != NULL)
+        dlpi_not_null(p, st->name, "count", "where items has the counts");
+    if (d->window != 0)
+        dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
+                 d->window);
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
         dlpi_bad(p, st->name, "max_items",
                  "0, as min_items, uneven and shared_streams, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
-        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
+        dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
     if (d->agree != NULL)
-        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
-                 1);
+        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -19997,10 +20119,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = &p->fetch->dataset;
-    if (p->open_end)
-        return dlpi_bad_graph(p, st->name,
-                              "this stage wants to know the number of items, and a "
-                              "stream has none");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
@@ -20014,9 +20133,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
@@ -20283,7 +20400,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell,
     bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
-    for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    for (uint32_t r = row; r < row + n; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
         e.position = slot->position + row;
         if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
@@ -20610,8 +20727,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
+    if (rc != DLP_OK) return rc;
     if (d->expand != NULL && d->max_out == 0)
         return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->max_out > 1)
+        return dlpi_bad(p, st->name, "max_out", "0 or 1 without expand", d->max_out);
     if (d->expand == NULL && d->n_fields != 0)
         return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);
@@ -21168,7 +21289,7 @@ static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
 /* Was the chunk in slot s left out? Its rows are zeros, and it is not there for later epochs. */
 static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
     return DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) && /* ordered by ready */
-           dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
+           dlpi_fate_state(dlpi_slot_fate(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
 /* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
@@ -21301,7 +21422,7 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = c->turn;
-    while (p->held[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
+    while (p->lent[v]) v = v + 1 == p->n_out ? 0 : v + 1; /* fewer than max_held are */
     c->turn = v + 1 == p->n_out ? 0 : v + 1;
     return v;
 }
@@ -21537,13 +21658,22 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *before = &p->batcher->batching;
-    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
-        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
-        return DLP_OK;
-    return dlpi_bad_graph(p, st->name,
-                          "a split stage wants items one by one: batch_size 1, no "
-                          "collate, no batch sampler, no ranks there, in order");
+    const dlp_batch_desc *d = &p->batcher->batching;
+    const char *batch = p->batcher->name, *sampler = p->sampler->name;
+    DLPI_UNUSED(st);
+    dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
+                "1 before a split stage, whose batch_size counts rows");
+    if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
+    dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, sampler, "world_size", p->world, 1, 1,
+                "0 before a split stage, whose rank and world_size are read");
+    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+                "0 before a split stage, whose allow_uneven is read");
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
+                 DLP_ORDER_BATCHES);
+    dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
+    return p->err.code;
 }
 
 /* Do the counts go with the items? */
@@ -21583,8 +21713,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
-                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
-                 "items",
+                 "1 with world_size of 2 and more, where batches would span items. Or let "
+                 "dlp_chunks_open wire the pipe",
                  0);
     return p->err.code;
 }
@@ -21999,9 +22129,12 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         int rank = st->ops->rank;
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
         if (rank < before || (rank == before && !st->ops->many))
-            return dlpi_bad_graph(p, st->name,
-                                  "this stage can't follow the one before it; the order "
-                                  "is " DLPI_STAGE_ORDER);
+            return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                               rank < before
+                                   ? "stage \"%s\" can't follow \"%s\": it must come before"
+                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of "
+                                     "them",
+                               st->name, p->stages[st->prev].name);
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
@@ -22068,6 +22201,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
@@ -22257,9 +22392,9 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
-    p->window = dlpi_window_of(p, 0);
-    if (p->window >= p->prefetch) return DLP_OK;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
+    p->reach = dlpi_gaps_of(p, 0);
+    if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
 }
@@ -22347,7 +22482,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
-    p->slot.rec = dlpi_take_bytes(&at, cells, 1);
+    p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)
@@ -22397,7 +22532,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
-        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
@@ -22588,7 +22723,8 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
     return DLP_OK;
 }
 
-/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
+/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
+   M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
 /* Bytes of the cgroup's cache of files. */
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
@@ -22995,6 +23131,17 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
+/* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -23011,9 +23158,11 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
     dlpi_live_slots(p);
-    for (int i = 0; i < p->n_stages; i++)
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
-    p->schedule.window = p->window;
+    }
+    p->schedule.reach = p->reach;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_redzones_paint(p);
@@ -23102,17 +23251,17 @@ static int dlpi_shut(dlp_pipe *p) {
 
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
-    if (rc == DLP_OK && p->n_held == 0) dlpi_free(p);
+    if (rc == DLP_OK && p->n_lent == 0) dlpi_free(p);
     return rc;
 }
 
 /* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
-    p->held[s] = 0;
-    p->n_held--;
-    DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
+    p->lent[s] = 0;
+    p->n_lent--;
+    DLPI_STORE_RLX(&p->ctl->held, p->n_lent); /* statistics */
     if (p->closing) {
-        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
+        if (p->n_lent == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }
     dlpi_poison(p, s);
@@ -23877,7 +24026,7 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 /* ---- the source ---- */
 
 static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype ? f->dtype : DLP_U8);
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
     if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
     n = dlpi_shape_count(f->shape, f->ndim);
     return n > DLPI_CELL_MAX ? 0 : n * each;
@@ -23896,6 +24045,8 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
                "1 to 2^40 with a decode: the most bytes that an item's file has";
+    if (direct && d->max_bytes != 0)
+        return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -24426,8 +24577,26 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->writes_all_bytes = 1;
     to->fetch = fetch;
     to->user = user;
-    to->open_end = 0;
     to->warning = NULL;
+}
+
+/* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that
+   the program has set, too. */
+static int dlpi_mapped_alone(const dlp_loader_desc *d, dlp_error *err) {
+    const dlp_workers_desc *w = &d->fetch.workers;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    if (given == NULL && d->fetch.dataset != NULL) given = "fetch.dataset";
+    if (given == NULL && w->worker_init != NULL) given = "fetch.workers.worker_init";
+    if (given == NULL && w->worker_exit != NULL) given = "fetch.workers.worker_exit";
+    if (given == NULL && w->worker_user != NULL) given = "fetch.workers.worker_user";
+    if (given == NULL && d->sampler.function_id != 0 && d->sampler.function == NULL &&
+        d->sampler.batches.next == NULL)
+        given = "sampler.function_id";
+    if (given == NULL) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, given,
+                          "%s is given; it must be 0, for the source sets it. Use the source's "
+                          "wire and dlp_loader_open to set it after that.",
+                          given);
 }
 
 #include <glob.h>
@@ -24555,7 +24724,8 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
 
 enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
 
-/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not known. */
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
+   known. */
 static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
     static const struct {
         const char *name, *magic;
@@ -24984,6 +25154,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_tokens *t = NULL;
     int rc;
     if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
@@ -25861,6 +26032,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_arrays *a = NULL;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
@@ -25985,12 +26157,9 @@ static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field
     d->fields = fields;
     d->n_fields = a->n_columns;
     d->writes_all_bytes = 1;
-    d->rows = NULL;
-    d->n_chunks = 0;
     d->load = dlpi_arrays_load;
     d->rows_at = dlpi_arrays_rows_at;
     d->user = a;
-    d->set_epoch = NULL;
     dlpi_users_wire(&a->users, &d->workers);
 }
 
@@ -26008,16 +26177,37 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_des
     return rc;
 }
 
+/* The first field that the files say, and the program has set, or NULL. */
+static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
+    if (d->n_items != 0) return "chunks.n_items";
+    if (d->fields != NULL) return "chunks.fields";
+    if (d->n_fields != 0) return "chunks.n_fields";
+    if (d->writes_all_bytes != 0) return "chunks.writes_all_bytes";
+    if (d->rows != NULL) return "chunks.rows";
+    if (d->n_chunks != 0) return "chunks.n_chunks";
+    if (d->load != NULL) return "chunks.load";
+    if (d->rows_at != NULL) return "chunks.rows_at";
+    if (d->user != NULL) return "chunks.user";
+    if (d->set_epoch != NULL) return "chunks.set_epoch";
+    if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
+    if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
+    return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
+}
+
 DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_arrays *a = NULL;
+    const char *given;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads: 0, for batches are views of files "
                               "that are mapped");
+    if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, given,
+                              "%s is given; it must be 0, for the files say it.", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
@@ -26043,7 +26233,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
-   O1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1     owners          >>queues              reader, producers: how many there are, a hint
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
                                                 kernel orders them
    -      line.refused    its producer          statistics */
@@ -26174,8 +26364,8 @@ static int dlpi_push_reopen(int fd) {
 }
 
 /* Count the attached producers again at every wait. If there are many lanes, count them now and
-   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer counts
-   until another one has its place. */
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
+   counts until another one has its place. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -26379,7 +26569,8 @@ static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Let producers in at the path. d: with the descriptors that it hands out; not moved until close. */
+/* Let producers in at the path. d: with the descriptors that it hands out; not moved until
+   close. */
 static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
     struct sockaddr_un at;
     int directory, errnum;
@@ -26458,7 +26649,7 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
    One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are the
-   lanes': a record is there when its lane's tail is beyond it (T1 -> T2), and a producer that dies
+   lanes': a record is there when its lane's tail is beyond it (LT1 -> LT2), and a producer that dies
    before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
 
    Besides the labels of >>impl-push-memory:
@@ -26640,7 +26831,7 @@ DLPDEF int dlp_push_close(dlp_push *s) {
 /* ---- the reader ---- */
 
 /* How many records of the lane come before its last `keep` items: ends of streams are none. The
-   reader may look at all of them, as the tail that told of them was read with acquire (T2). */
+   reader may look at all of them, as the tail that told of them was read with acquire (LT2). */
 static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     const dlp_spsc_rx *rx = s->rx.at;
     for (uint64_t items = 0; stock > 0 && items < s->keep;) {
@@ -27172,7 +27363,7 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
     for (int any = 0; any < 2; any++)
         for (uint32_t i = 0; i < n; i++)
-            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* O1 */
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* LO1 */
                 return (int)i;
     return DLP_ERR_BUSY;
 }
@@ -27199,8 +27390,8 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
 }
 
-/* A stream begins here, if none has or the last one has ended; else this producer goes on with it. A
-   producer that is killed in between leaves what its successor writes again. */
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it.
+   A producer that is killed in between leaves what its successor writes again. */
 static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     bool ended = dlpi_pusher_said_end(u);
     if (number > 0 && ended) {
@@ -28271,7 +28462,7 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
+    if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
@@ -28327,8 +28518,8 @@ static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     p->exports.slots[s].exported = 0;
-    p->held[s] = 0;
-    return --p->n_held == 0;
+    p->lent[s] = 0;
+    return --p->n_lent == 0;
 }
 
 /* Is batch s, if it was lent, free? It is the consumer's again then. */
@@ -28391,7 +28582,7 @@ static int dlpi_exported_close(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_out; s++)
         if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
             dlpi_exported_drop(p, s);
-    last = p->n_held == 0;
+    last = p->n_lent == 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
@@ -28448,7 +28639,7 @@ static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_erro
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
+    if (dlpi_lent_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }
@@ -28461,7 +28652,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = dlpi_held_slot(p, batch);
+    uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
@@ -31738,7 +31929,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st->dataset.filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset.filter);
-    dlpi_open_end_take(p, st);
+    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
@@ -31901,6 +32092,58 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
+/* ---- what the consumer is warned of with a batch ---- */
+
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->warnings.skips_seen) from = p->warnings.skips_seen;
+    p->warnings.skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        const dlpi_stage *st;
+        uint32_t bit;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        bit = UINT32_C(1) << k.stage;
+        if ((p->warnings.told_of & bit) != 0 || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        p->warnings.told_of |= bit;
+        dlpi_warn(p,
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
+    }
+}
+
+/* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
+static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
+    if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
+        p->warnings.first_seen = true;
+        if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
+    }
+    if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
+}
+
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -31975,8 +32218,8 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
-                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
-                          p->n_held == 1 ? "it" : "one");
+                          p->n_lent, p->n_lent == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_lent == 1 ? "it" : "one");
 }
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
@@ -31995,20 +32238,22 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    if (p->n_lent >= p->max_held) return dlpi_held_fail(p);
     p->held_err.code = 0;
     if (p->epoch_end_due) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return dlpi_next(p, out, timeout_ms);
+    rc = dlpi_next(p, out, timeout_ms);
+    if (rc == DLP_OK) dlpi_warn_batch(p, *out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = dlpi_held_slot(p, batch);
+    s = dlpi_lent_slot(p, batch);
     return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
@@ -32088,21 +32333,21 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     if (p->exports.slots == NULL && !p->closing &&
-        p->n_held > 0) /* tensors are given away on purpose */
+        p->n_lent > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
-                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
+                  p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
     if (p == NULL) return &none;
-    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_lent >= p->max_held ? &p->held_err
                                                                                  : &p->err;
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
@@ -32112,7 +32357,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
+    if (batch != NULL && (slot = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
@@ -32258,6 +32503,13 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t 
     int32_t n = d.workers.num_workers;
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
+                        fetch->fetcher);
+    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
     if (n == 0) d.workers.num_workers = DLP_NONE;
     if (n > 2) n = 2;
@@ -32346,6 +32598,7 @@ DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
+    dlp_dataset dataset; /* fetch's */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
 } dlpi_loader;
@@ -32384,6 +32637,31 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
+/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
+   asked for beside the latter, and nothing else. */
+static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    const dlp_dataset *wired = d->fetch.dataset;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    l->fetch.dataset = &l->dataset;
+    l->dataset = wired ? *wired : d->dataset;
+    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    if (given != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
+                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
+                           "0. Set it in the source's desc, if that has it.",
+                           given);
+    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    return DLP_OK;
+}
+
+/* Without a device there is no transfer stage. */
+static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
+    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
+    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                    d->threaded ? d->threaded : d->device_buffers);
+}
+
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
@@ -32393,17 +32671,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (d->n_joins > 0 && d->joins == NULL)
-        return dlpi_missing(p, "", "joins", "n_joins descs");
-    *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
-    if (l->fetch.dataset == NULL)
-        l->fetch.dataset = &d->dataset;
-    else if (l->fetch.dataset != &d->dataset &&
-             (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_refuse(
-            p, DLP_ERR_ARG, "", "fetch.dataset",
-            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
-            "leave the first all zero");
+    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
+    *l = (dlpi_loader){
+        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
+    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }
@@ -32672,6 +32945,11 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
+    };
+    static const dlpi_bound of_device[] = {
+        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
@@ -32684,6 +32962,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         if (p->err.code != 0) return p->err.code;
     }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
+    if (rc != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
                        "at least max_held + 1 without a device");
@@ -33181,8 +33461,8 @@ DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_seen s;
     int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
-    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
-    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
     if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }

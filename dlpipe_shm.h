@@ -399,8 +399,7 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
    H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
    H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
    H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
-   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
-          dlpi_offer_taken
+   H4     dlpi_offer_over       who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
 
    No cell is written under a reader: the cell is used again only where the word says b + 1, and of
    the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
@@ -1320,7 +1319,7 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
     uint64_t items;        /* that it had completed when this process began */
-    dlpi_held held;        /* what it had when it died, without a callback to blame */
+    dlpi_lost held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all that had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
@@ -1598,7 +1597,7 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t si
 }
 
 /* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
-static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_held *h) {
+static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_lost *h) {
     uint32_t most = 0;
     for (int k = 0; k < s->n_procs; k++) {
         const dlpi_proc *q = &s->procs[k];
@@ -1611,7 +1610,7 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
-static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
+static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
     uint32_t first = 0;
@@ -1633,7 +1632,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
    one dies there, too. So what counts is how often that happened with the same work, whoever had
    it; and where it had none, how often in lives in which this worker completed nothing. */
 static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
-    const dlpi_held *h = why->held;
+    const dlpi_lost *h = why->lost;
     bool works = state == DLP_WORKER_BUSY || state == DLP_WORKER_STARTING; /* else it slept */
     char text[256], what[80];
     uint32_t n;
@@ -1671,7 +1670,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
     dlpi_worker_block *block = proc->w->block;
-    dlpi_held held = {0};
+    dlpi_lost held = {0};
     dlpi_death why = {0, proc->late, &held};
     int status = 0, state;
     bool again;
@@ -1872,7 +1871,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
    could hold and does not; with DLP_BEHIND_KEEP_NEWEST one, while it waits in next for a batch.
 
    label  atomic                  written by                    read by (partner)
-   H3     cursor                  subscriber                    scheduler (H3)
+   H3     cursor                  subscriber                    scheduler, >>shm-impl-subscriber
    H6     keep                    subscriber                    scheduler (H6)
 
    cursor and keep are advice: one that is old costs the subscriber a batch, or the scheduler a look
@@ -1917,12 +1916,13 @@ static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_
    H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
    word of >>impl-claims.
 
-   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
-   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
-   back. Whether a slot is free is derived from these words each time; no count of holders could be
-   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
-   DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
-   units, and handed back as units are freed again: with a number of its own. */
+   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the
+   scheduler, which alone publishes batches and reuses slots, admits it at a batch: from there on a
+   slot is reused only when released[slot] says that this subscriber gave it back. Whether a slot is
+   free is derived from these words each time; no count of holders could be left wrong. The
+   scheduler sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
+   batch is claimed by a compare-and-swap on the slot's taker, as workers claim units, and handed
+   back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
@@ -2172,20 +2172,24 @@ static int dlpi_share_resolve(dlp_pipe *p) {
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
     if (p->sink_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "batches in a device's memory can't be shared");
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.share",
+            "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
     if (p->lender_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
-    if (p->d.unordered)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
-    if (p->barrier)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
+                             "shm.share must be 0 with a split stage: its views can't be shared");
+    if (p->d.unordered)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "shm.share must be 0 with unordered: a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.share",
+            "shm.share must be 0 with set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
-                "stages of a shared pipe need workers: an inline one runs in next only");
+                "shm.share needs workers in each stage: an inline one runs in next only");
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
@@ -2282,7 +2286,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const uint64_t rows = p->batch_rows, n = c->n_fields;
     return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
            dlpi_in_slot(c, c->final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
-           dlpi_in_slot(c, p->slot.rec, rows, 4) && p->slot.lengths % 8 == 0 &&
+           dlpi_in_slot(c, p->slot.fate, rows, 4) && p->slot.lengths % 8 == 0 &&
            (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
 }
@@ -2476,7 +2480,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
-    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
+    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.fate);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
     while (loan->used) loan++;
@@ -2496,7 +2500,7 @@ static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     v->valid = loan->valid;
     v->internal = loan;
     for (uint32_t r = 0; r < v->count; r++) {
-        loan->valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        loan->valid[r] = dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
         v->valid_count += loan->valid[r];
     }
     for (uint32_t f = 0; f < c->n_fields; f++)

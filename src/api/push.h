@@ -68,8 +68,8 @@ typedef struct dlp_pusher dlp_pusher; /* a producer's */
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
    out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
    (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
-   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers producers.
-   */
+   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers
+   producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
 /* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
@@ -121,7 +121,8 @@ DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
    DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
-   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_STOPPED: the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after the
+   end;
    DLP_ERR_CORRUPT. */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 

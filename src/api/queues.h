@@ -177,16 +177,17 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
    Labelled atomics of a lane:
      label  where                   access          partner, and what it carries
-     D1     slot words, producer    store relaxed   plain reads after T2; one store, not torn
-     T1     lane->tail, producer    store release   T2: the records below it are written
-     T2     lane->tail, consumer    load acquire    T1
-     H1     lane->head, consumer    store release   H2: the slots below it may be written again
-     H2     lane->head, producer    load acquire    H1
-     B1     a wake word, waker           load relaxed    B3: ordered after T1 or H1, see dlpi_await
-     B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
-     B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
-     M1     magic, init             store release   M2: the header is written
-     M2     magic, attach           load acquire    M1
+     LD1    slot words, producer    store relaxed   plain reads after LT2; one store, not torn
+     LT1    lane->tail, producer    store release   LT2: the records below it are written
+     LT2    lane->tail, consumer    load acquire    LT1
+     LH1    lane->head, consumer    store release   LH2: the slots below it may be written again
+     LH2    lane->head, producer    load acquire    LH1
+     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1 or LH1, see dlpi_await
+     LB2    a wake word, waker      rmw seq_cst     LB3: takes the sleeper bit, then wakes
+     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks again by LT2 or LH2
+     LM1    magic, init             store release   LM2: the header is written
+     LM2    magic, attach           load acquire    LM1
+     LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
    Why full, empty and wrap are right:
    1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
      records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
@@ -194,10 +195,10 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
    2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
      writes head.
    3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
-     false "full", never a false "room"; full is reported only after H2 has looked again.
-   4 tail_seen likewise: empty is reported only after T2 has looked again.
-   5 T1 -> T2: what the consumer reads in [head, tail_seen) was written before that tail.
-   6 H1 -> H2: a slot that the producer writes again was read before that head.
+     false "full", never a false "room"; full is reported only after LH2 has looked again.
+   4 tail_seen likewise: empty is reported only after LT2 has looked again.
+   5 LT1 -> LT2: what the consumer reads in [head, tail_seen) was written before that tail.
+   6 LH1 -> LH2: a slot that the producer writes again was read before that head.
    7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
      the producer publishes tail in every call. So neither waits for what the other keeps to
      itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
@@ -215,7 +216,7 @@ DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, ui
 
 /* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
 DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
-    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* H2 <- H1 */
+    uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* LH2 <- LH1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity)) return DLP_ERR_CORRUPT;
     tx->head_seen = head;
@@ -231,9 +232,9 @@ DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
 /* Publish n records that are written. One store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* LB1 <- LB3 */
         dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
@@ -241,9 +242,9 @@ DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
    finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
 DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
-    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+    DLPI_STORE_REL(&rx->lane->head, rx->head); /* LH1 -> LH2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* LB1 <- LB3 */
         dlpi_spsc_room_wake(rx);
 }
 
@@ -257,7 +258,7 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
    pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
-    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity)) return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
@@ -290,7 +291,7 @@ DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) 
     for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
-        DLPI_STORE_RLX(to + i, word); /* D1, after it T1 */
+        DLPI_STORE_RLX(to + i, word); /* LD1, after it LT1 */
     }
 }
 
@@ -468,20 +469,20 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
 
 /* Bundles. Labelled atomics beyond those of the lanes:
      label  where                       access         partner
-     R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
-     R2     a ready word, producer      rmw seq_cst    R3: after T1
-     R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
-     O1     an owner word               rmw seq_cst    O1: one claimer wins
-   Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
-   is just clearing while T1 is on its way, and the hint is then lost; therefore every 64th search
+     LR1    a ready word, producer      load relaxed   LR3: the bit is set already, nothing to do
+     LR2    a ready word, producer      rmw seq_cst    LR3: after LT1
+     LR3    a ready word, consumer      rmw seq_cst    LR2: cleared before the lanes are drained
+     LO1    an owner word               rmw seq_cst    LO1: one claimer wins
+   Ready bits are hints that save the consumer from looking at idle lanes. LR1 may see a bit that
+   LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
-   reported only after T2 found each lane empty, and a lane waits at most 64 turns.
+   reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
    Order is kept per producer, not among producers. No producer waits for another. Progress as for
    lanes; a search takes as many steps as there are producers, at most. */
 
 DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
-    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
-        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
+    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* LR1 <- LR3 */
+        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* LR2 -> LR3 */
 }
 
 /* These are dlp_spsc_ calls on the producer's own lane. */

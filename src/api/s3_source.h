@@ -50,10 +50,10 @@ DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
    DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells; but no
-   common prefixes, and none of the empty objects with '/' at the end that stand for directories.
-   Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is as it was -
-   the thread of io - waits for the pages. */
+/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells;
+   but no common prefixes, and none of the empty objects with '/' at the end that stand for
+   directories. Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is
+   as it was - the thread of io - waits for the pages. */
 DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                                 dlp_s3_error *err);
 
@@ -74,7 +74,8 @@ DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_err
    DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns
+   DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
 /* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
@@ -94,7 +95,7 @@ typedef struct dlp_s3_source_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
-                                entry's, if all are known. Direct: field 0 says it */
+                                entry's, if all are known. Direct: 0, field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
     int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:

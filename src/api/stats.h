@@ -186,8 +186,9 @@ typedef struct dlp_skip {
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
 /* Say in words which stage limits throughput and what to change: lines, the first beginning
-   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that is in work unusually long (a second, or 100 ms and twice its stage's p99)
-   has a line that begins "Longest: ": with the stage, the worker, its thread, the item, how long.
+   "Limit: ". Before it, dlp_pipe_explain has a line "Warning: ..." for each warning. An item that
+   is in work unusually long (a second, or 100 ms and twice its stage's p99) has a line that begins
+   "Longest: ": with the stage, the worker, its thread, the item, how long.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error) - any
    thread - does not wait or allocate; takes dlp_stats_predict's time where prefetch_factor is the

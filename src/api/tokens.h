@@ -31,8 +31,8 @@
 
    A shard without a header of llm.c may be anything. A shard that begins with the magic of another
    format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
-   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
-   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   tokens are looked at as well. If every other word there is below 16, the ids have more bytes than
+   `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
    is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
    refusal and warnings off. */
 
@@ -105,7 +105,8 @@ DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
    fields (one, "tokens"), writes_all_bytes, fetch, user and warning of the dataset; worker_init,
-   worker_exit and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   worker_exit and worker_user of the workers; and function_id of the sampler (but for
+   DLP_ORDER_FUNCTION and
    _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
    is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
    not wait or allocate. */
@@ -119,7 +120,8 @@ DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
 
 typedef struct dlp_tokens_loader_desc {
     dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_tokens_loader_desc;
 
 /* Open the shards, and a pipe of them that runs.

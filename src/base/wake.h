@@ -3,7 +3,7 @@
 #include "api/queues.h"
 #include "base/futex.h"
 #include "base/cpus.h"
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+/* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
@@ -29,35 +29,35 @@ static int dlpi_heavy_barrier(int shared) {
 /* ---- waiters: an event count for one sleeper ----
    A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
-   dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
-   Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
+   dlpi_wake_sleeper, whose read-modify-write (LB2) then is the order.
+   Sleeper: LB3 sets the bit; heavy barrier; looks again (LT2 or LH2); sleeps while the word is
    unchanged.
-   Waker:   T1 or H1; B1.
-   With the barrier: either B1 comes before it in the waker's program, and then so does T1, which
-   the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
-   Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
-   wrote, or later, and the second look sees T1, which came before B2.
+   Waker:   LT1 or LH1; LB1.
+   With the barrier: either LB1 comes before it in the waker's program, and then so does LT1, which
+   the barrier makes visible to the sleeper's second look; or LB1 comes after it and sees the bit.
+   Without: LB2 and LB3 are one order. If LB2 is later it sees the bit. If LB3 is later it reads
+   what LB2 wrote, or later, and the second look sees LT1, which came before LB2.
    A participant that sets DLPI_WAKE_RMW while others run may miss a wake-up until they have seen
-   the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
+   the bit; so may anyone whose waker dies between LT1 and LB2. Both end with the sleep, within 100
    ms. */
 #define DLPI_WAKE_SLEEPER 1u
 #define DLPI_WAKE_RMW 2u
 
 static void dlpi_wake_join(uint32_t *wake_word, int shared) {
-    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> B1 */
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> LB1 */
 }
 
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared) {
-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* LB2 <- LB3 */
         dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 }
 
 /* Wake a producer that sleeps on a full lane, once half of it is free. */
 DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
     uint32_t *wake_word = &rx->lane->producer_wake;
-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
+    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* LB2 <- LB3 */
         return;
-    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
+    uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* LT2 <- LT1 */
     if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
@@ -87,23 +87,23 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
         set |= DLPI_WAKE_SLEEPER;
         if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
-            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> B1 */
+            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> LB1 */
             set |= DLPI_WAKE_RMW;
         }
         int come = w->look(w->handle);
         uint64_t now = come ? 0 : dlpi_now_ns();
         if (come || now >= until) {
-            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
+            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes LB3 back */
             return come ? DLP_OK : DLP_TIMEOUT;
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
         if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
             if (DLPI_LOAD_RLX(w->wake_word) &
-                DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_WAKE_SLEEPER) /* LB3, own bit, if no waker took it */
                 DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER);
             return DLP_OK;
         }
@@ -120,15 +120,17 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
     return dlpi_await_asleep(w, until);
 }
 
-static uint32_t dlpi_wait_cpus; /* C1 cores, as the first policy has found them; 0: none has */
+/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
+   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
+static uint32_t dlpi_wait_cpus;
 
 /* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
    wake-up takes; else make way soon, but a few times before paying for sleep. */
 static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* C1, any value read twice is the same */
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* C1 */
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
     }
     *spin_ns = peers <= n ? 10000 : 1000;
     *yields = peers <= n ? 0 : 50;

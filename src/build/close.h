@@ -53,17 +53,17 @@ static int dlpi_shut(dlp_pipe *p) {
 
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
-    if (rc == DLP_OK && p->n_held == 0) dlpi_free(p);
+    if (rc == DLP_OK && p->n_lent == 0) dlpi_free(p);
     return rc;
 }
 
 /* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
-    p->held[s] = 0;
-    p->n_held--;
-    DLPI_STORE_RLX(&p->ctl->held, p->n_held); /* statistics */
+    p->lent[s] = 0;
+    p->n_lent--;
+    DLPI_STORE_RLX(&p->ctl->held, p->n_lent); /* statistics */
     if (p->closing) {
-        if (p->n_held == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
+        if (p->n_lent == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }
     dlpi_poison(p, s);

@@ -20,9 +20,9 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
-    p->window = dlpi_window_of(p, 0);
-    if (p->window >= p->prefetch) return DLP_OK;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
+    p->reach = dlpi_gaps_of(p, 0);
+    if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
 }
@@ -110,7 +110,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
-    p->slot.rec = dlpi_take_bytes(&at, cells, 1);
+    p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)
@@ -160,7 +160,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
-        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},

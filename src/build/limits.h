@@ -2,7 +2,8 @@
 /* tests: system/build/pipe_plan, system/shm/shm_deaths */
 #include "base/cpus.h"
 #include "fail/check.h"
-/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
+/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
+   M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
 /* Bytes of the cgroup's cache of files. */
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {

@@ -4,10 +4,10 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
-/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of batch
-   b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind the
-   cells that stay lies one that nobody writes. A batch that is left out is there for as long as it
-   is held, while a batch of the next epoch may write into its own cell. */
+/* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
+   batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
+   the cells that stay lies one that nobody writes. A batch that is left out is there for as long as
+   it is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {

@@ -221,7 +221,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
 /* ---- what was released ---- */
 
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
-    return &p->held[p->n_out + s];
+    return &p->lent[p->n_out + s];
 }
 
 static void dlpi_poison_bytes(void *at, uint64_t bytes) {

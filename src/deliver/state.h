@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_resume */
 #include "slot/feed.h"
-#include "slot/window.h"
+#include "slot/gaps.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
    Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
@@ -67,7 +67,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
+    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         const dlpi_source_state *own = dlpi_state_own(p, s, 1);
         p->after.high = b + 1;
@@ -95,7 +95,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after.epoch;
     to->batch = p->after.batch;
     to->position = p->after.position;
-    s = dlpi_window_state(p, to);
+    s = dlpi_gaps_state(p, to);
     dlpi_state_source(to, dlpi_state_own(p, s, s == DLPI_NO_SLOT));
 }
 
@@ -120,7 +120,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
-    dlpi_window_books(p, s);
+    dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
@@ -144,12 +144,12 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return p->source->never_saved(p, s);
 }
 
-/* The same of a source by number, whose own part are its words. */
+/* Check the part of a state that its source saved by number: the words of the source. */
 static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
-    if (!dlpi_window_fits(s, most)) return "window";
+    if (!dlpi_gaps_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
 }
 
@@ -166,9 +166,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     const size_t n_words = p->source->n_words;
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
-        !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
-        s->epoch >= DLPI_MAX_EPOCH)
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
+        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "this is no state of this version, or it is damaged");
     if (s->n_items != mine.n_items)
@@ -186,7 +185,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e, dlpi_state_params(p), s->params, mine.params);
-    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);

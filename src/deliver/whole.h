@@ -13,7 +13,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->held[v] == 2, to);
+    dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {

@@ -435,7 +435,7 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
+    if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;

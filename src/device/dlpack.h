@@ -42,8 +42,8 @@ static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     p->exports.slots[s].exported = 0;
-    p->held[s] = 0;
-    return --p->n_held == 0;
+    p->lent[s] = 0;
+    return --p->n_lent == 0;
 }
 
 /* Is batch s, if it was lent, free? It is the consumer's again then. */
@@ -106,7 +106,7 @@ static int dlpi_exported_close(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_out; s++)
         if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
             dlpi_exported_drop(p, s);
-    last = p->n_held == 0;
+    last = p->n_lent == 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
@@ -163,7 +163,7 @@ static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_erro
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
+    if (dlpi_lent_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }
@@ -176,7 +176,7 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 
 /* Lend a batch, or lend it once more. */
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
-    uint32_t s = dlpi_held_slot(p, batch);
+    uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)

@@ -26,7 +26,8 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
+      the slow one.
    The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
    wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
@@ -80,19 +81,18 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
-   >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
-   >>impl-pipe >>impl-waiters >>impl-awake >>impl-dispatch >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-debug >>impl-open-end >>impl-window >>impl-feed >>impl-claim >>impl-run >>impl-collate
-   >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-inputs >>impl-found >>impl-pack
-   >>impl-fetch >>impl-join >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch
-   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
-   >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
+   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
+   >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
+   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
    >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 

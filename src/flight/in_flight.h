@@ -98,6 +98,10 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
+/* DLP_FETCH_* of a stage that fetches. */
+static int dlpi_fetcher_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
+}
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
@@ -178,7 +182,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
-    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
+    w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
         dlpi_item_lengths(w, &t, a->row);
@@ -255,10 +259,10 @@ static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
 
 /* Is the row done without its source: left out, cancelled, no item of the dataset, or kept? Else
    its item is set up. */
-static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) {
+static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     const dlp_pipe *p = w->p;
     dlpi_unit t = dlpi_attempt_unit(a);
-    uint32_t state = dlpi_rec_state(rec);
+    uint32_t state = dlpi_fate_state(fate);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
         dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
@@ -314,14 +318,14 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
-    uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
-    bool exclusive = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    uint32_t fate = dlpi_slot_fate(w->p, a->slot)[a->row];
+    bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
     int rc;
     if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
-    if (dlpi_attempt_settled(w, a, rec)) return true;
+    if (dlpi_attempt_settled(w, a, fate)) return true;
     dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
+    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }

@@ -33,12 +33,13 @@
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-                                                          cell; before it sleeps, so after B1
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2, >>impl-credit): look again
+                                                          for a free cell; before it sleeps, so
+                                                          after B1
    Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
                             worker, after its claim:      is not open
                             cleared
-   B1     waiters.mask, word   as everywhere
+   B1     waiters.mask, word   >>impl-sleepers
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
@@ -377,7 +378,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     part->index = cell->index;
     part->data = dlpi_input_bytes(w->p, c);
     part->capacity = most;
-    part->attempt = dlpi_rec_tries(cell->rec);
+    part->attempt = dlpi_fate_tries(cell->rec);
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
@@ -404,7 +405,7 @@ static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
 /* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
 static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
+        uint32_t tries = dlpi_fate_tries(cell->rec);
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
         DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
@@ -419,7 +420,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec_tried(cell->rec);
+        cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -480,10 +481,10 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
+        dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+            cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
     }

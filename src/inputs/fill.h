@@ -55,7 +55,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlp_pipe *p = w->p;
     const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
-    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    uint32_t k = dlpi_fate_repl(dlpi_slot_fate(p, s)[row]);
     dlp_part *part = extra;
     *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;

@@ -39,17 +39,43 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
+/* The fetch stage after this one only copies. What its callback would be tried again by stands in
+   the desc of this stage. */
+static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
+    const char *name = p->source_stage->name;
+    if (b == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
+                       "%s is %" PRId64
+                       ", must be 0 after stage \"%s\": this stage only copies. Set "
+                       "workers.%s of \"%s\".",
+                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
+    const char *name = p->source_stage->name;
+    int rc = dlpi_expand_copies_check(p, fetch);
+    if (rc != DLP_OK) return rc;
     for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_bad(p, row->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               name);
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
+        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
+                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
+                           "stage \"%s\"",
+                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -68,8 +94,10 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
+                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
+                           (int)order, p->source_stage->name);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
@@ -89,8 +117,8 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by) {
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
+                                   const uint64_t *at, dlpi_expand_item *by) {
     it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
@@ -100,8 +128,8 @@ static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
 /* An item whose fields lie at `to`, as zeros. */
 static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
                               dlpi_expand_item *by, bool zero) {
+    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
     dlpi_expand_point(it, to, fs, at, by);
-    memset(it->length, 0, fs->n * 8u);
     if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
@@ -119,8 +147,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                             dlpi_expand_item *by) {
+DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                  dlpi_expand_item *by) {
     int rc = 0;
     dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
@@ -133,7 +161,7 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
-                      .attempt = dlpi_rec_tries(cell->rec),
+                      .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
                       .seed = dlpi_found_of(w->p)->plan.seed,

@@ -3,6 +3,7 @@
 #include "report/stats.h"
 #include "device/dlpack.h"
 #include "open/ranks.h"
+#include "open/warn.h"
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -77,8 +78,8 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
-                          p->n_held, p->n_held == 1 ? "batch is" : "batches are", p->max_held,
-                          p->n_held == 1 ? "it" : "one");
+                          p->n_lent, p->n_lent == 1 ? "batch is" : "batches are", p->max_held,
+                          p->n_lent == 1 ? "it" : "one");
 }
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
@@ -97,20 +98,22 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
-    if (p->n_held >= p->max_held) return dlpi_held_fail(p);
+    if (p->n_lent >= p->max_held) return dlpi_held_fail(p);
     p->held_err.code = 0;
     if (p->epoch_end_due) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return dlpi_next(p, out, timeout_ms);
+    rc = dlpi_next(p, out, timeout_ms);
+    if (rc == DLP_OK) dlpi_warn_batch(p, *out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = dlpi_held_slot(p, batch);
+    s = dlpi_lent_slot(p, batch);
     return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
@@ -190,21 +193,21 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
     if (p->exports.slots == NULL && !p->closing &&
-        p->n_held > 0) /* tensors are given away on purpose */
+        p->n_lent > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
-                  p->n_held, p->n_held == 1 ? "batch is" : "batches are");
+                  p->n_lent, p->n_lent == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
     if (p == NULL) return &none;
-    return p->err.code == 0 && p->held_err.code != 0 && p->n_held >= p->max_held ? &p->held_err
+    return p->err.code == 0 && p->held_err.code != 0 && p->n_lent >= p->max_held ? &p->held_err
                                                                                  : &p->err;
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
@@ -214,7 +217,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
+    if (batch != NULL && (slot = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);

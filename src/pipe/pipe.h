@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_basic, system/core/pipe_wrap */
 #include "api/queues.h"
+#include "base/cpus.h"
 #include "order/order.h"
 #include "pipe/ops.h"
 #include "pipe/region.h"
@@ -61,9 +62,8 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
-    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
-    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -81,13 +81,6 @@ struct dlp_call {
     uint32_t used_random; /* 1: the callback called dlp_item_random */
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
-
-typedef struct dlpi_cpu { /* of a thread, as it was noted last */
-    uint64_t noted_ns, used_ns, waited_ns;
-    double used_share, waited_share; /* of an inline worker's time, in its last sample */
-    uint64_t sleeps;                 /* at the sample's begin */
-    bool sampling;
-} dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
@@ -171,17 +164,17 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
     uint32_t given;
 } dlpi_cell_use;
 
-typedef struct dlpi_held { /* what a dead worker had, and was not done */
+typedef struct dlpi_lost { /* what a dead worker had, and was not done */
     uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
     uint32_t missing; /* its rows that were not done; 0: there is none */
     bool ran;         /* a callback ran, and has the blame */
-} dlpi_held;
+} dlpi_lost;
 
 typedef struct dlpi_death { /* of a worker process */
     uint32_t signal;        /* that ended it, 0: it called exit */
     bool late;              /* it was killed because an item was past its deadline */
-    dlpi_held *held;        /* written by dlpi_recover; or NULL */
+    dlpi_lost *lost;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 /* The source's own part of a state: of bytes that it alone understands. */
@@ -198,9 +191,9 @@ typedef struct dlpi_state {
     uint32_t global_batch;
     uint16_t order, last;
     uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t window_used, sampler_bytes;
+    uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+    uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_state;
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
@@ -216,9 +209,9 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
-    uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no, window; /* seeks followed, modulo 2^16; batches under way at once, at most */
-    uint64_t epoch_asked;     /* I2 generation of the epoch that it waits to begin */
+    uint8_t skip_bits[DLPI_GAPS_MAX / 8];
+    uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
+    uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
@@ -305,7 +298,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
     uint64_t base;             /* without a gap, and after that: */
-    uint8_t at[DLPI_WINDOW_MAX];
+    uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
 typedef struct dlpi_after { /* the state after all that was delivered */
@@ -313,6 +306,14 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     uint64_t epoch, batch, position;
     dlpi_source_state source;
 } dlpi_after;
+
+typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
+    uint64_t n;                /* V1: complete ones */
+    char text[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that were read */
+    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
+    bool first_seen;     /* the first batch was looked at */
+} dlpi_warnings;
 
 struct dlp_pipe {
     dlp_pipe_desc d;
@@ -326,10 +327,8 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
-    uint64_t n_warnings; /* V1: of complete warnings */
-    char warnings[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -406,7 +405,7 @@ struct dlp_pipe {
     uint8_t *ones;
     uint64_t *counted;             /* what counters have */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *held;                 /* [n_out] 1: held; 2: held, and the last of its epoch */
+    uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
@@ -419,7 +418,7 @@ struct dlp_pipe {
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
-    uint64_t n_held;
+    uint64_t n_lent;
     uint64_t looked_ns;   /* for the processes */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
@@ -502,8 +501,8 @@ static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlp
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
-static inline uint32_t *dlpi_slot_rec(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.rec);
+static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fate);
 }
 static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_t field,
                                           int items) {
@@ -526,37 +525,37 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
         &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
-/* What became of a row so far: one word, changed by one store, so that a worker that dies has made
-   a change or has not. All that the row's index and fate depend on is in it.
+/* The fate of a row: one word that says what became of the row so far. One store changes the word,
+   so a worker that dies has made the change or has not. The row's index follows from this word.
    state (2) | tries of the present index in all stages (7) | which replacement (7) |
    workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
    1: its failure is raised (1) |
    1: left out, to be counted by max_skips of that stage when it is delivered (1) |
    1: an item of it was replaced because it failed, not because its callback left it out (1) */
 enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of the epoch */ };
-#define DLPI_REC_LATE (UINT32_C(1) << 27)
-#define DLPI_REC_RAISED (UINT32_C(1) << 28)
-#define DLPI_REC_COUNTS (UINT32_C(1) << 29)
-#define DLPI_REC_FAILED (UINT32_C(1) << 30)
-static inline uint32_t dlpi_rec_state(uint32_t rec) { return rec & 3u; }
-static inline uint32_t dlpi_rec_tries(uint32_t rec) { return rec >> 2 & 127u; }
-static inline uint32_t dlpi_rec_repl(uint32_t rec) { return rec >> 9 & 127u; }
-static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
-static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
-static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
+#define DLPI_FATE_LATE (UINT32_C(1) << 27)
+#define DLPI_FATE_RAISED (UINT32_C(1) << 28)
+#define DLPI_FATE_COUNTS (UINT32_C(1) << 29)
+#define DLPI_FATE_FAILED (UINT32_C(1) << 30)
+static inline uint32_t dlpi_fate_state(uint32_t fate) { return fate & 3u; }
+static inline uint32_t dlpi_fate_tries(uint32_t fate) { return fate >> 2 & 127u; }
+static inline uint32_t dlpi_fate_repl(uint32_t fate) { return fate >> 9 & 127u; }
+static inline uint32_t dlpi_fate_kills(uint32_t fate) { return fate >> 16 & 127u; }
+static inline uint32_t dlpi_fate_stage(uint32_t fate) { return fate >> 23 & 15u; }
+static inline uint32_t dlpi_fate(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
 /* One more failure, after which it is tried again: of a row, a batch, or an input. */
-static inline uint32_t dlpi_rec_tried(uint32_t rec) {
-    uint32_t all = dlpi_rec_tries(rec);
-    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-           (rec & DLPI_REC_FAILED);
+static inline uint32_t dlpi_fate_tried(uint32_t fate) {
+    uint32_t all = dlpi_fate_tries(fate);
+    return dlpi_fate(dlpi_fate_state(fate), all < 127 ? all + 1 : all, dlpi_fate_repl(fate)) |
+           (fate & DLPI_FATE_FAILED);
 }
-static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
-    uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
+static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late) {
+    uint32_t kills = dlpi_fate_stage(fate) == stage ? dlpi_fate_kills(fate) : 0;
     if (kills < 127) kills++;
-    return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
-           stage << 23 | (late ? DLPI_REC_LATE : 0);
+    return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
+           kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */

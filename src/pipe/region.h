@@ -49,7 +49,7 @@
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -116,13 +116,13 @@ typedef struct dlpi_region {
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
 typedef struct dlpi_slot_layout {
-    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
+    uint64_t index, lengths, item_lengths, offsets, fmeta, fate, valid, source;
 } dlpi_slot_layout;
 
 /* How many there are of what observers go through. Members of the pipe, of its record and of
    dlpi_seen, which are copied at once. */
 #define DLPI_SHAPE \
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t prefetch, max_held, n_slots, ring, reach, batch_rows; \
     uint32_t words_max, units_max, trace_events;
 typedef struct dlpi_shape {
     DLPI_SHAPE
@@ -284,8 +284,8 @@ typedef struct dlpi_bslot {
     uint32_t dbuf;
     uint32_t frees; /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
-    uint32_t killed_by; /* signal that ended the last worker that died over this slot */
+    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;

@@ -49,16 +49,16 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
         int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
         if (r != DLP_OK) return r;
     }
-    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* M1 -> M2 */
+    DLPI_STORE_REL(&((dlp_mpsc *)mem)->magic, DLPI_MPSC_MAGIC); /* LM1 -> LM2 */
     return DLP_OK;
 }
 
 /* Check what lies in memory against what its few free parameters make of it. */
 static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *copy) {
-    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* M2 <- M1 */
+    if (bytes < sizeof *bundle || DLPI_LOAD_ACQ(&bundle->magic) != DLPI_MPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
     dlp_mpsc found;
-    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before M1 */
+    memcpy(&found, bundle, offsetof(dlp_mpsc, pad0)); /* what init wrote before LM1 */
     *copy = dlpi_mpsc_plan(found.record_bytes, found.capacity, found.producers);
     if (copy->total_bytes == 0 || copy->total_bytes > bytes || found.shared > 1)
         return DLP_ERR_CORRUPT;
@@ -70,7 +70,7 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
 static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
     for (uint32_t i = 0; i < producers; i++) {
         uint32_t free_owner = 0;
-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* LO1 */
             return (int)i;
     }
     return DLP_ERR_BUSY;
@@ -85,7 +85,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
     if (mine < 0) return mine;
-    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* O1 <- O1: what the one before it did */
+    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* LO1 <- LO1: what the one before it did */
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
@@ -103,7 +103,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     return mine;
 }
 
-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */ }
+DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes) {
@@ -166,8 +166,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
         }
         rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
         uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
-        if (DLPI_LOAD_RLX(ready) != 0)                    /* R3, not worth a write if clear */
-            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* R3 <- R2 */
+        if (DLPI_LOAD_RLX(ready) != 0)                    /* LR3, not worth a write if clear */
+            rx->bits = DLPI_XCHG_SEQ(ready, (uint64_t)0); /* LR3 <- LR2 */
     }
     return DLP_EMPTY;
 }
@@ -175,7 +175,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);
     if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */
-        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64); /* R2 */
+        /* LR2 */
+        DLPI_OR_SEQ(dlpi_mpsc_ready_word(rx, rx->turn / 64), UINT64_C(1) << rx->turn % 64);
     rx->left = 0;
     int r = DLP_EMPTY;
     if (++rx->finds % DLPI_MPSC_SWEEP != 0) r = dlpi_mpsc_follow(rx);

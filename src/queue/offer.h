@@ -12,8 +12,7 @@
    H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
    H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
    H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
-   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
-          dlpi_offer_taken
+   H4     dlpi_offer_over       who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
 
    No cell is written under a reader: the cell is used again only where the word says b + 1, and of
    the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is

@@ -46,15 +46,15 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
     lane->capacity = capacity;
     lane->slots_offset = sizeof(dlp_spsc);
     lane->total_bytes = need;
-    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* M1 -> M2 */
+    DLPI_STORE_REL(&lane->magic, DLPI_SPSC_MAGIC); /* LM1 -> LM2 */
     return DLP_OK;
 }
 
 /* The header as read once, checked against the bytes there are. */
 static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
-    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* M2 <- M1 */
+    if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
-    copy->version = DLPI_LOAD_RLX(&lane->version); /* M3, six words that init wrote before M1 */
+    copy->version = DLPI_LOAD_RLX(&lane->version); /* LM3, six words that init wrote before LM1 */
     copy->layout = DLPI_LOAD_RLX(&lane->layout);
     copy->record_bytes = DLPI_LOAD_RLX(&lane->record_bytes);
     copy->shared = DLPI_LOAD_RLX(&lane->shared);
@@ -66,8 +66,8 @@ static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy)
         copy->shared > 1 || need == 0 || need > bytes || copy->total_bytes != need ||
         copy->slots_offset != sizeof *lane)
         return DLP_ERR_CORRUPT;
-    copy->head = DLPI_LOAD_ACQ(&lane->head); /* H2 <- H1, before tail: head never passes tail */
-    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* T2 <- T1 */
+    copy->head = DLPI_LOAD_ACQ(&lane->head); /* LH2 <- LH1, before tail: head never passes tail */
+    copy->tail = DLPI_LOAD_ACQ(&lane->tail); /* LT2 <- LT1 */
     return DLP_OK;
 }
 

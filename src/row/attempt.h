@@ -12,8 +12,8 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
 }
 
 /* The one store that changes a row's fate. All that follows from it comes after it. */
-static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
-    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
+static inline void dlpi_fate_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t fate) {
+    DLPI_STORE_REL(&dlpi_slot_fate(p, s)[row], fate); /* X1: a crash cuts before or after it */
 }
 
 /* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
@@ -33,16 +33,16 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
 
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
-    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[row]); /* its index goes by it */
-    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);          /* ordered by done */
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(DLPI_ROW_LEFT, 0, repl) | bits);
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[row]); /* its index goes by it */
+    DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u);            /* ordered by done */
+    dlpi_fate_set(p, t->slot, row, dlpi_fate(DLPI_ROW_LEFT, 0, repl) | bits);
     dlpi_row_clear(p, t, row);
 }
 
 /* The epoch ended before this row, or at it. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
-    dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
+    dlpi_fate_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -85,7 +85,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
     dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
-    dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
+    dlpi_row_leave(w, t, row, DLPI_FATE_RAISED);
     return DLPI_ROW_DONE;
 }
 
@@ -109,14 +109,14 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
 static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     const dlp_pipe *p = w->p;
     uint64_t *index = dlpi_slot_index(p, t->slot), other;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], repl = dlpi_rec_repl(rec) + 1;
-    uint32_t failed = (rec & DLPI_REC_FAILED) | (code == DLP_SKIP ? 0 : DLPI_REC_FAILED);
+    uint32_t fate = dlpi_slot_fate(p, t->slot)[row], repl = dlpi_fate_repl(fate) + 1;
+    uint32_t failed = (fate & DLPI_FATE_FAILED) | (code == DLP_SKIP ? 0 : DLPI_FATE_FAILED);
     if (repl > DLPI_REPLACE_MAX) {
         dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
-    dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
+    dlpi_fate_set(p, t->slot, row, dlpi_fate(dlpi_fate_state(fate), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: after it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
@@ -138,9 +138,9 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
-                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
+                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -151,11 +151,11 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
 /* How often the row's present item failed in this stage before. A worker that dies between the
    store of the record and that of this count has not counted its try: there is one more. */
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                               uint32_t rec) {
+                               uint32_t fate) {
     uint32_t word;
     if (w->st->w.retries == 0) return 0;
     word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
-    return word >> 8 == dlpi_rec_repl(rec) ? word & 255u : 0;
+    return word >> 8 == dlpi_fate_repl(fate) ? word & 255u : 0;
 }
 
 /* The item's callback failed: what becomes of the row, by the stage's policy. Where workers die in
@@ -163,7 +163,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
+    uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END) { /* of the epoch */
@@ -171,13 +171,13 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         return DLPI_ROW_DONE;
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
-    if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
-    tries = dlpi_row_tries(w, t, row, rec);
+    if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
+    tries = dlpi_row_tries(w, t, row, fate);
     if (dlpi_tries_left(w, tries, code)) {
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_tried(fate));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
-        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
+        dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_fate_repl(fate) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
     }
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
@@ -192,19 +192,19 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   failed. fate: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
    message. */
-static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
-    if (rec & DLPI_REC_LATE)
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+    if (fate & DLPI_FATE_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
                         dlpi_call_text(w), w->st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+    return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
 /* Of slot s. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
+    if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
-    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, fate);
 }

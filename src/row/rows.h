@@ -51,7 +51,7 @@ static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
 
 /* Does a row that is done count: did its stream not end there? */
 static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
-    return dlpi_rec_state(dlpi_slot_rec(w->p, t->slot)[t->row]) != DLPI_ROW_END;
+    return dlpi_fate_state(dlpi_slot_fate(w->p, t->slot)[t->row]) != DLPI_ROW_END;
 }
 
 /* One more try of a parked row, by a worker that has one at a time. */

@@ -56,9 +56,7 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* May the row be one that need not be fetched, nor changed by this stage? */
-static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work <= w->p->kept_by;
-}
+static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
@@ -198,9 +196,9 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     return DLPI_ROW_DONE;
 }
 
-/* Call the stage's callback on one row, once. rec: its record. */
+/* Call the stage's callback on one row, once. fate: the fate of the row. */
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t rec) {
+                                                  uint32_t fate) {
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
@@ -208,13 +206,13 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     bool lengths;
     index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
+    if (DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_UNLIKELY(fate != 0)) rc = dlpi_fate_verdict(w, t->slot, fate);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -230,14 +228,14 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
 /* The row is to be tried again, until it is done, parked, or goes back. */
 static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_rec(w->p, t->slot)[row]);
+    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
 
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_fate(w->p, t->slot)[row]);
     return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
@@ -278,7 +276,7 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
     uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++) {
         uint64_t at = (slot->position + r) % p->samples;
-        uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
+        uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]);
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
         index[r] = p->source->item(w, t->slot, r, slot->epoch, at, repl);
     }
@@ -289,9 +287,9 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
-    const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
+    const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
     bool open = p->open_end != 0;
-    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_fate_state(*fate); /* END: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
@@ -299,7 +297,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
-        if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        if (!open || dlpi_fate_state(*fate) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -408,9 +406,9 @@ __attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
 static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     uint32_t any = 0;
-    for (uint32_t r = t->row; r < t->end; r++) any |= rec[r];
+    for (uint32_t r = t->row; r < t->end; r++) any |= fate[r];
     return any == 0;
 }
 

@@ -13,7 +13,7 @@
    could hold and does not; with DLP_BEHIND_KEEP_NEWEST one, while it waits in next for a batch.
 
    label  atomic                  written by                    read by (partner)
-   H3     cursor                  subscriber                    scheduler (H3)
+   H3     cursor                  subscriber                    scheduler, >>shm-impl-subscriber
    H6     keep                    subscriber                    scheduler (H6)
 
    cursor and keep are advice: one that is old costs the subscriber a batch, or the scheduler a look

@@ -19,12 +19,13 @@
    H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
    word of >>impl-claims.
 
-   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
-   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
-   back. Whether a slot is free is derived from these words each time; no count of holders could be
-   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
-   DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
-   units, and handed back as units are freed again: with a number of its own. */
+   A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the
+   scheduler, which alone publishes batches and reuses slots, admits it at a batch: from there on a
+   slot is reused only when released[slot] says that this subscriber gave it back. Whether a slot is
+   free is derived from these words each time; no count of holders could be left wrong. The
+   scheduler sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
+   batch is claimed by a compare-and-swap on the slot's taker, as workers claim units, and handed
+   back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
@@ -274,20 +275,24 @@ static int dlpi_share_resolve(dlp_pipe *p) {
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
     if (p->sink_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "batches in a device's memory can't be shared");
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.share",
+            "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
     if (p->lender_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
-    if (p->d.unordered)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
-    if (p->barrier)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
+                             "shm.share must be 0 with a split stage: its views can't be shared");
+    if (p->d.unordered)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "shm.share must be 0 with unordered: a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.share",
+            "shm.share must be 0 with set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
-                "stages of a shared pipe need workers: an inline one runs in next only");
+                "shm.share needs workers in each stage: an inline one runs in next only");
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
@@ -384,7 +389,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const uint64_t rows = p->batch_rows, n = c->n_fields;
     return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
            dlpi_in_slot(c, c->final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
-           dlpi_in_slot(c, p->slot.rec, rows, 4) && p->slot.lengths % 8 == 0 &&
+           dlpi_in_slot(c, p->slot.fate, rows, 4) && p->slot.lengths % 8 == 0 &&
            (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
 }
@@ -578,7 +583,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
-    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
+    const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.fate);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
     while (loan->used) loan++;
@@ -598,7 +603,7 @@ static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     v->valid = loan->valid;
     v->internal = loan;
     for (uint32_t r = 0; r < v->count; r++) {
-        loan->valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        loan->valid[r] = dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
         v->valid_count += loan->valid[r];
     }
     for (uint32_t f = 0; f < c->n_fields; f++)

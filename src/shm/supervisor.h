@@ -33,7 +33,7 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
     uint64_t items;        /* that it had completed when this process began */
-    dlpi_held held;        /* what it had when it died, without a callback to blame */
+    dlpi_lost held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all that had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
@@ -311,7 +311,7 @@ static bool dlpi_proc_again(dlp_pipe *p, dlpi_proc *proc, int state, uint32_t si
 }
 
 /* How often in a row has a worker of this stage died that had h, and nothing of it was done? */
-static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_held *h) {
+static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_lost *h) {
     uint32_t most = 0;
     for (int k = 0; k < s->n_procs; k++) {
         const dlpi_proc *q = &s->procs[k];
@@ -324,7 +324,7 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
-static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
+static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
     uint32_t first = 0;
@@ -346,7 +346,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
    one dies there, too. So what counts is how often that happened with the same work, whoever had
    it; and where it had none, how often in lives in which this worker completed nothing. */
 static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dlpi_death *why) {
-    const dlpi_held *h = why->held;
+    const dlpi_lost *h = why->lost;
     bool works = state == DLP_WORKER_BUSY || state == DLP_WORKER_STARTING; /* else it slept */
     char text[256], what[80];
     uint32_t n;
@@ -384,7 +384,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
     dlpi_worker_block *block = proc->w->block;
-    dlpi_held held = {0};
+    dlpi_lost held = {0};
     dlpi_death why = {0, proc->late, &held};
     int status = 0, state;
     bool again;

@@ -195,10 +195,10 @@ static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
    by whoever has claimed them and not yet said that they are done: then they may be others'. */
 static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
-    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
     if (DLPI_LIKELY(!st->lets_pass)) return false;
     for (uint32_t r = t->row; r < t->end; r++)
-        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+        if (fate[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
     return true;
 }
 

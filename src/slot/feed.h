@@ -5,12 +5,12 @@
 #include "fail/cancel.h"
 #include "wait/dispatch.h"
 #include "slot/open_end.h"
-#include "slot/window.h"
+#include "slot/gaps.h"
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
-   are between here and next, a slot is free, and (unordered) the window reaches that far. */
+   are between here and next, a slot is free, and (unordered) p->reach allows it. */
 
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
@@ -142,7 +142,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
-    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_fate(p, s)[r] = DLPI_ROW_PAD;
     slot->dirty = 1;
 }
 
@@ -164,9 +164,9 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
-    slot->batch_rec = 0;
+    slot->batch_fate = 0;
     if (slot->dirty) {
-        memset(dlpi_slot_rec(p, s), 0, p->batch_rows * sizeof(uint32_t));
+        memset(dlpi_slot_fate(p, s), 0, p->batch_rows * sizeof(uint32_t));
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;
@@ -210,10 +210,10 @@ static void dlpi_schedule_end(dlp_pipe *p, int code) {
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
+/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
 static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
-    if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
+    if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
@@ -279,9 +279,9 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
-    memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    f->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
+    memcpy(f->skip_bits, to->gaps, sizeof f->skip_bits);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) skipped += to->gaps[k / 8] >> k % 8 & 1u;
+    f->reach = dlpi_gaps_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -328,7 +328,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
-        if (out >= p->prefetch || f->published - base >= f->window) break;
+        if (out >= p->prefetch || f->published - base >= f->reach) break;
         if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {

@@ -17,9 +17,15 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 }
 
 /* A fetch stage has the dataset: has that a length? */
-static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset.open_end;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    if (!p->open_end) return DLP_OK;
+    if (st->dataset.n_items != 0)
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        (int64_t)st->dataset.n_items);
+    st->dataset.n_items = DLPI_MAX_ITEMS;
+    return DLP_OK;
 }
 
 /* n_items of states. */
@@ -46,16 +52,16 @@ static bool dlpi_skip_allowed(const dlpi_worker *w) {
 /* What the record of a row that failed and is left out says besides: whose budget it counts for,
    should it come before the end. */
 static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
-    return code != DLP_SKIP && w->p->open_end ? DLPI_REC_COUNTS | (uint32_t)w->st->work << 23 : 0;
+    return code != DLP_SKIP && w->p->open_end ? DLPI_FATE_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
-    while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
+    while (r < n && dlpi_fate_state(fate[r]) != DLPI_ROW_END) r++;
     return r;
 }
 
@@ -72,9 +78,9 @@ static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
 
 /* The first row of those that will be delivered whose failure is raised; their number: none. */
 static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
-    while (r < n && (rec[r] & DLPI_REC_RAISED) == 0) r++;
+    while (r < n && (fate[r] & DLPI_FATE_RAISED) == 0) r++;
     return r;
 }
 
@@ -126,17 +132,27 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 
 /* Count the failed items that come before the end that a row has found. */
 static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */
     if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
     n = dlpi_rows_before_end(p, s);
     for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
+        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
         if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
     }
     return DLP_OK;
+}
+
+/* A stage that needs a number of items, beside a dataset that has none. */
+static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
+    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    return dlpi_refuse(
+        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
+        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
+        "of items",
+        read ? " (items are pushed)" : "", st->name);
 }
 
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
@@ -146,17 +162,19 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
     dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+                DLP_ORDER_SEQUENTIAL,
+                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
+                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
+    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
+                "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
+                "world_size or more with dataset.open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
+                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
     return p->err.code;
 }
 
@@ -169,13 +187,11 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
+                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    if ((other = dlpi_roles_count(p)) != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and a stream has "
-                              "none");
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                       "shm.share is given, must be 0 with dataset.open_end");
 }

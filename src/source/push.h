@@ -7,7 +7,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
    One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are the
-   lanes': a record is there when its lane's tail is beyond it (T1 -> T2), and a producer that dies
+   lanes': a record is there when its lane's tail is beyond it (LT1 -> LT2), and a producer that dies
    before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
 
    Besides the labels of >>impl-push-memory:
@@ -189,7 +189,7 @@ DLPDEF int dlp_push_close(dlp_push *s) {
 /* ---- the reader ---- */
 
 /* How many records of the lane come before its last `keep` items: ends of streams are none. The
-   reader may look at all of them, as the tail that told of them was read with acquire (T2). */
+   reader may look at all of them, as the tail that told of them was read with acquire (LT2). */
 static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     const dlp_spsc_rx *rx = s->rx.at;
     for (uint64_t items = 0; stock > 0 && items < s->keep;) {

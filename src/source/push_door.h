@@ -186,7 +186,8 @@ static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Let producers in at the path. d: with the descriptors that it hands out; not moved until close. */
+/* Let producers in at the path. d: with the descriptors that it hands out; not moved until
+   close. */
 static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
     struct sockaddr_un at;
     int directory, errnum;

@@ -19,7 +19,7 @@
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
-   O1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1     owners          >>queues              reader, producers: how many there are, a hint
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
                                                 kernel orders them
    -      line.refused    its producer          statistics */
@@ -150,8 +150,8 @@ static int dlpi_push_reopen(int fd) {
 }
 
 /* Count the attached producers again at every wait. If there are many lanes, count them now and
-   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer counts
-   until another one has its place. */
+   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
+   counts until another one has its place. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;

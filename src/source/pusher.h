@@ -138,7 +138,7 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
     for (int any = 0; any < 2; any++)
         for (uint32_t i = 0; i < n; i++)
-            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* O1 */
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* LO1 */
                 return (int)i;
     return DLP_ERR_BUSY;
 }
@@ -165,8 +165,8 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
 }
 
-/* A stream begins here, if none has or the last one has ended; else this producer goes on with it. A
-   producer that is killed in between leaves what its successor writes again. */
+/* A stream begins here, if none has or the last one has ended; else this producer goes on with it.
+   A producer that is killed in between leaves what its successor writes again. */
 static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
     bool ended = dlpi_pusher_said_end(u);
     if (number > 0 && ended) {

@@ -129,7 +129,8 @@ static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
 
 enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
 
-/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not known. */
+/* The format, other than plain tokens, of a file that begins with these n bytes; NULL: not
+   known. */
 static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
     static const struct {
         const char *name, *magic;
@@ -558,6 +559,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_tokens *t = NULL;
     int rc;
     if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)

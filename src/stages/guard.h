@@ -160,7 +160,7 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
 /* Count the item in the worker's hands, once: see above. */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
-    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(w->p, s)[row]);
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
     uint64_t at = (uint64_t)s * w->p->batch_rows + row;
     uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
     dlpi_guard_block *b = dlpi_guard_block_of(w);

@@ -16,9 +16,9 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
 }
 
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
+    const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
-        valid[r] = dlpi_rec_state(rec[r]) == DLPI_ROW_OK;
+        valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
 /* What a collate may use of batch t. */
@@ -285,10 +285,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
+    uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -297,10 +297,10 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
-        uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
+        uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_rec_verdict(w, t->slot, rec);
+        rc = dlpi_fate_verdict(w, t->slot, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_batch_tries(w, t);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;

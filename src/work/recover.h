@@ -53,7 +53,7 @@ static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
 static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t rows) {
     for (uint32_t r = t->row; r < t->end; r++)
         if ((rows >> r % DLPI_WORD_ROWS & 1u) != 0 &&
-            dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]) > 0)
+            dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[r]) > 0)
             return true;
     return false;
 }
@@ -65,15 +65,15 @@ static bool dlpi_unit_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
-static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
-    dlpi_held *held = why->held;
-    if (held == NULL) return;
-    held->ran |= ran;
-    if (held->ran || held->missing != 0) return;
-    held->b = t->b;
-    held->slot = t->slot;
-    held->unit = t->unit;
-    held->missing = missing;
+static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
+    dlpi_lost *lost = why->lost;
+    if (lost == NULL) return;
+    lost->ran |= ran;
+    if (lost->ran || lost->missing != 0) return;
+    lost->b = t->b;
+    lost->slot = t->slot;
+    lost->unit = t->unit;
+    lost->missing = missing;
 }
 
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
@@ -86,12 +86,12 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
-    dlpi_held_note(why, ran, t, missing);
+    dlpi_lost_note(why, ran, t, missing);
     if (ran) {
-        uint32_t rec = dlpi_slot_rec(p, t->slot)[row];
+        uint32_t fate = dlpi_slot_fate(p, t->slot)[row];
         DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
-        dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
+        dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_writes_first(w) ||
         (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_unit_gave_up(w, t)))
@@ -109,12 +109,12 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
     if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
-    dlpi_held_note(why, ran, &whole, 1);
+    dlpi_lost_note(why, ran, &whole, 1);
     if (ran) {
-        uint32_t *rec = &dlpi_slot_at(p, s)->batch_rec;
+        uint32_t *fate = &dlpi_slot_at(p, s)->batch_fate;
         dlpi_slot_at(p, s)->killed_by = why->signal;
         /* X1 */
-        DLPI_STORE_REL(rec, dlpi_rec_killed(*rec, (uint32_t)w->st->work, why->late));
+        DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);

@@ -214,7 +214,7 @@ static void step(void) { step_before(1); }
 /* Row records are their unit's owner's. */
 static int is_record(const uint8_t *at) {
     for (uint32_t s = 0; s < pipe_->n_slots; s++) {
-        const uint8_t *from = (const uint8_t *)dlpi_slot_rec(pipe_, s);
+        const uint8_t *from = (const uint8_t *)dlpi_slot_fate(pipe_, s);
         if (at >= from && at < from + 4 * pipe_->batch_rows) return 1;
     }
     return 0;

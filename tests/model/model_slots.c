@@ -249,7 +249,7 @@ static uint64_t mix_records(uint64_t h) {
         const hdr_bslot *slot = hdr_slot_at(pipe_, s);
         h = model_hash(h, hdr_slot_rec(pipe_, s), 4 * (size_t)is.rows);
         h = model_hash(h, (const uint8_t *)slot + pipe_->off_tries, (size_t)pipe_->tries_bytes);
-        h = model_mix(h, (uint64_t)slot->batch_rec << 32 | slot->dirty);
+        h = model_mix(h, (uint64_t)slot->batch_fate << 32 | slot->dirty);
         h = model_mix(h, (uint64_t)slot->failed << 32 | slot->killed_by);
     }
     for (int i = 0; i < pipe_->n_workers; i++) {
@@ -441,7 +441,7 @@ static uint64_t scheduler_knows(void) {
 static uint64_t consumer_knows(void) {
     const dlp_pipe *p = pipe_;
     uint64_t seen[7] = {note->next, note->sought, p->base,         p->seek_no,
-                        p->n_held,  p->seeks,     p->awake.put_off};
+                        p->n_lent,  p->seeks,     p->awake.put_off};
     uint64_t more = is.threaded ? 2 : scheduler_knows();
     if (is.fetchers == 0) more ^= worker_knows(&p->workers[0]);
     return model_digest(seen, sizeof seen, more);

@@ -20,7 +20,7 @@
 #define hdr_scan dlpi_scan
 #define hdr_is_item_stage dlpi_is_item_stage
 #define hdr_item_cell dlpi_item_cell
-#define hdr_slot_rec dlpi_slot_rec
+#define hdr_slot_rec dlpi_slot_fate
 #define hdr_ready_past dlpi_ready_past
 #define hdr_ready dlpi_ready
 #define hdr_slot_of dlpi_slot_of

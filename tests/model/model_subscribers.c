@@ -173,7 +173,7 @@ static void setup(void) {
     setup_pipe();
     memset(&monitor, 0, sizeof monitor);
     monitor.pipe.batch_rows = 1;
-    monitor.pipe.slot.rec = offsetof(slot, rec);
+    monitor.pipe.slot.fate = offsetof(slot, rec);
     monitor.rec[DLPI_REC_SLOTS].offset = (uint64_t)((uint8_t *)w.slot - pipe_.region);
     monitor.rec[DLPI_REC_SLOTS].stride = sizeof(slot);
     monitor.rec[DLPI_REC_ORDER].offset = (uint64_t)((uint8_t *)w.order_ring - pipe_.region);

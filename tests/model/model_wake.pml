@@ -36,7 +36,7 @@ bit dead;
 #define SLEEP_ANYHOW false
 #endif
 
-/* Publish (T1), look at the wake word (B1), take its bit (B2), wake. One producer at a time. */
+/* Publish (LT1), look at the wake word (LB1), take its bit (LB2), wake. One producer at a time. */
 proctype producer(bit successor) {
     byte next = tail;
     bit rings;
@@ -70,7 +70,7 @@ proctype consumer() {
     :: head == N -> break
     :: head < N && tail > head -> head++
     :: head < N && tail == head ->
-        sleeper = 1; /* B3 */
+        sleeper = 1; /* LB3 */
         if
         :: COME -> sleeper = 0
         :: !COME ->

@@ -50,36 +50,36 @@ mutants() {
 +        dlpi_copy_out(rx->at->slots, rx->at->capacity, rx->at->head - n, rx->at->record_bytes,
 +                      to + done * rx->at->record_bytes, n);
 = tail: wake word looked at before the store
--    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
 -    DLPI_KEEP_ORDER();
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* LB1 <- LB3 */
 +    uint32_t rings = DLPI_LOAD_RLX(tx->wake_word);
 +    DLPI_STORE_REL(&tx->lane->tail, tx->tail);
 +    DLPI_KEEP_ORDER();
 +    if (rings != 0)
 = tail: wake word not looked at
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* LB1 <- LB3 */
 +    if (0)
 = tail: published one record too far
--    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
 +    DLPI_STORE_REL(&tx->lane->tail, tx->tail + 1);
 = tail: taken back when the lane is full
--    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
+-    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
 +    DLPI_STORE_REL(&tx->lane->tail, tx->tail);
 +    if (tx->tail - tx->head_seen == tx->capacity) {
 +        DLPI_STORE_REL(&tx->lane->tail, tx->tail - n);
 +        DLPI_STORE_REL(&tx->lane->tail, tx->tail);
 +    }
 = head: wake word looked at before the store
--    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
+-    DLPI_STORE_REL(&rx->lane->head, rx->head); /* LH1 -> LH2 */
 -    DLPI_KEEP_ORDER();
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* LB1 <- LB3 */
 +    uint32_t rings = DLPI_LOAD_RLX(&rx->lane->producer_wake);
 +    DLPI_STORE_REL(&rx->lane->head, rx->head);
 +    DLPI_KEEP_ORDER();
 +    if (rings != 0)
 = head: wake word not looked at
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* LB1 <- LB3 */
 +    if (0)
 = head: not published by who finds the lane empty
 @ queue_spsc
@@ -121,25 +121,25 @@ mutants() {
 -        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 +        (void)0;
 = wake word: not cleared by who rings it
--    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* LB2 <- LB3 */
 +    if (DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)
 = wake word: cleared after the wake-up
--    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* LB2 <- LB3 */
 -        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 +    if (DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)
 +        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 +    DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER);
 = wake word: cleared with the mark that there is no barrier
--    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* LB2 <- LB3 */
 +    if (DLPI_XCHG_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)
 = wake word: no mark where there is no barrier
 -    if (!dlpi_heavy_register(shared))
 +    if (0)
 = room wake word: sleeper's bit read without a read-modify-write
--    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
+-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* LB2 <- LB3 */
 +    if (!(DLPI_LOAD_ACQ(wake word) & DLPI_WAKE_SLEEPER))
 = room wake word: cleared before it is known whether to ring
--    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
+-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* LB2 <- LB3 */
 +    if (!(DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER))
 = room wake word: half of the ring and one more
 -    if (used <= rx->capacity / 2 || used > rx->capacity)
@@ -148,7 +148,7 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = 0;
 = sleep: second look before the bit is set
--        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
 +        int early = w->look(w->handle);
 +        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER);
 -        int come = w->look(w->handle);
@@ -163,14 +163,14 @@ mutants() {
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: bit set by load and store
--        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* LB3 -> LB1, LB2 */
 +        uint32_t set = DLPI_LOAD_RLX(w->wake_word);
 +        DLPI_STORE_SEQ(w->wake_word, set | DLPI_WAKE_SLEEPER);
 = sleep: on whatever the wake word says by then
 -        dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
 +        dlpi_futex_wait(w->wake_word, DLPI_LOAD_RLX(w->wake_word), ~0u, most, (int)w->shared);
 = sleep: bit left on when there is something
--            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
+-            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes LB3 back */
 -            return come ? DLP_OK : DLP_TIMEOUT;
 +            return come ? DLP_OK : DLP_TIMEOUT;
 = sleep: any end of it is taken for the event
@@ -195,10 +195,10 @@ mutants() {
 +    dlpi_mpsc_say_ready(tx);
 +    return dlp_spsc_try_push(&tx->lane, record);
 = ready: not said
--    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* R1 <- R3 */
+-    if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* LR1 <- LR3 */
 +    if (0)
 = ready: said by load and store
--        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* R2 -> R3 */
+-        DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* LR2 -> LR3 */
 +        DLPI_STORE_SEQ(tx->ready, DLPI_LOAD_RLX(tx->ready) | tx->ready_bit);
 = search: bits alone, no sweep before empty is reported
 -    return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
@@ -220,14 +220,14 @@ mutants() {
 -    rx->left = rx->quantum > 0 ? rx->quantum : 1;
 +    rx->left = UINT32_MAX;
 = claim: by load and store
--        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* O1 */
+-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* LO1 */
 -            return (int)i;
 +        if (DLPI_LOAD_SEQ(&owners[i]) == free_owner) {
 +            DLPI_STORE_SEQ(&owners[i], 1u);
 +            return (int)i;
 +        }
 = claim: never given back
--DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* O1 */
+-DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */
 +DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { (void)tx;
 MUTANTS
 }

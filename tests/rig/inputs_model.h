@@ -267,7 +267,7 @@ static int has_rows(const order_plan *o, uint32_t input) {
     return n > 0 && !(o->kind == OF_FIT && o->longer && n > o->tokens);
 }
 
-/* Of an input that can't be read nobody knows the rows. A stream is known up to the first such input
+/* Nobody knows the rows of an input that can't be read. A stream is known up to the first of these
    after its cursor, which stands behind `given` rows: returns so many rows of the epoch, UINT32_MAX
    if there is no such input. A window is known once all its items are. */
 static uint32_t items_known(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t given,
@@ -339,7 +339,7 @@ static uint32_t documents_known(const order_plan *o, uint64_t epoch, uint64_t s,
     return cut_begins(o, documents_, from, at);
 }
 
-/* The inputs that the cursor behind `given` rows of documents that fit makes a stream read again. */
+/* The inputs that the cursor behind `given` rows of documents that fit has a stream read again. */
 static int fit_again(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t given,
                      uint32_t input) {
     const stream *x = &streams_[epoch][s];

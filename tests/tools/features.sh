@@ -20,7 +20,8 @@
 # The core is the rooms pipe, wait, fail, cells, slot, row, work and deliver, with flight, observe
 # and build. A line of it asks about a role if a condition of it, as above, looks at whether a pipe
 # has a lender, keeper, holder or sink, or what its source leaves out: a call through their tables
-# does not count. The plain thing in a default table makes such a condition needless.
+# does not count, nor does pipe/roles.h. The plain thing in a default table makes such a condition
+# needless.
 #
 # A line of the core speaks of a feature if it has a word of one at all, in a condition, a call or a
 # flag, or if it names the keeper, holder, sink or lender of a pipe, or those that share it.
@@ -84,8 +85,8 @@ found_in() { # SRC FILE...
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "wait/dispatch[.]h|slot/claim[.]h")
-        feature("unordered", "unordered|window_used", "dlpi_window_[a-z_]+", "",
-            "deliver/deliver[.]h|slot/window[.]h")
+        feature("unordered", "unordered|gaps_used", "dlpi_gaps_[a-z_]+", "",
+            "deliver/deliver[.]h|slot/gaps[.]h")
         feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",
             "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
             "DLPI_CELLS_(OWN|TURN)", "work/collate[.]h|cells/cells[.]h|stages/batch[.]h")
@@ -99,7 +100,8 @@ found_in() { # SRC FILE...
             "(stages|open)/(found|expand|pack)[.]h|inputs/.*|report/packing[.]h")
         feature("pack", "pack", "dlpi_(pack|fit)_[a-z_]+", "DLP_PACK_[A-Z]+|DLP_STAGE_PACK",
             "(stages|open|inputs)/pack[a-z_]*[.]h|report/packing[.]h")
-        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push(er|_[a-z]+)?[.]h")
+        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+",
+            "source/push(er|_[a-z]+)?[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         core = "^(pipe|wait|fail|cells|slot|row|work|deliver|flight|observe|build)/"
@@ -110,11 +112,14 @@ found_in() { # SRC FILE...
     # Does a share of a condition look at whether a role is there?
     function asks_role(s) {
         gsub(/->(keeper|sink|holder|source)->[a-z_]+[(]/, "(", s)
-        return s ~ /(->|[.])(lends|lender_stage|ops->lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
+        if (file == "pipe/roles.h") return 0
+        return s ~ /(->|[.])(lends|lender_stage|ops->lender)([^a-zA-Z0-9_(]|$)/ ||
+            s ~ /(->|[.])(keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
     }
 
     # Has a line of the core a word of a feature that is not its own, or a role?
     function speaks(s,    f) {
+        if (file == "pipe/roles.h") return 0
         if (s ~ /(->|[.])(lender|keeper|sink|holder)(_stage)?([^a-zA-Z0-9_]|$)/) return 1
         if (s ~ /(->|[.])(sharing|kept_by|stay)([^a-zA-Z0-9_]|$)/) return 1
         for (f in word) if (s ~ word[f] && file !~ owner[f]) return 1
@@ -125,7 +130,7 @@ found_in() { # SRC FILE...
     function asked(text, at,    line, n, i, f) {
         n = split(text, line, "\n")
         for (i = 1; i <= n; i++)
-            if (file ~ core && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
+            if (file ~ core && file != "pipe/roles.h" && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
                 role_seen[at + i - 1] = 1
                 print "roles", file, at + i - 1, shown[at + i - 1]
             }
@@ -187,7 +192,7 @@ found_in() { # SRC FILE...
     {
         shown[FNR] = $0
         sub(/^ +/, "", shown[FNR])
-        if (file ~ core) {
+        if (file ~ core && file != "pipe/roles.h") {
             if (speaks(code)) print "speaks", file, FNR, shown[FNR]
             rest = code
             while (match(rest, /[a-zA-Z_][a-zA-Z0-9_]*/)) {

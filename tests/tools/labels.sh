@@ -1,8 +1,9 @@
 #!/bin/sh
 # Is each label of an atomic explained once? A label is one or two capitals and a number, in a
 # comment. A row of a table explains it: the row begins with the label and two spaces, or with the
-# names of functions and then the label. Counted are labels that two files explain ("twice"), and
-# labels that no file explains ("nowhere"). dlpipe_s3.h has labels of its own.
+# names of functions and then the label, and does not refer to a section (>>impl-claims). Counted
+# are labels that two files explain ("twice"), and labels that no file explains ("nowhere").
+# dlpipe_s3.h has labels of its own.
 #
 #   tests/tools/labels.sh           the counts, against labels.known
 #   tests/tools/labels.sh list      each such label, and its files
@@ -33,6 +34,7 @@ labels_in() { # FILE...
             inside = !inside; rest = substr(rest, at + 2)
         }
         say(remark, "used")
+        if (remark ~ />>/) next
         if (match(remark, /^ *(dlpi_[a-z_]+,? +)*([A-Z][A-Z]?[0-9]+,? )+ +[^ ]/))
             say(substr(remark, 1, RLENGTH), "explained")
     }' "$@" | LC_ALL=C sort -u

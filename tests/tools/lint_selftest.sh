@@ -87,8 +87,8 @@ for word in '/ho''me/me/x' '/ro''ot/x' '/wo''rk/x' 'sha''red/x.md' '(/mn''t/x)';
 done
 expect clean text.sh 'see build/work/x, /usr/share/x, /dev/shm/x, $HOME/work/x\n'
 
-# broken CHECK WORDS FILE SED: in a copy of the tree CHECK passes, and with FILE so edited it fails
-# and says WORDS.
+# broken CHECK WORDS FILE SED: in a copy of the tree, with the numbers of that tree as known ones,
+# CHECK passes; with FILE so edited it fails and says WORDS.
 tree=$dir/tree
 mkdir -p $tree/tests
 cp -r src dlpipe*.h $tree/
@@ -96,9 +96,15 @@ cp -r src dlpipe*.h $tree/
 mkdir -p $tree/tests/fuzz && cp tests/fuzz/*.c $tree/tests/fuzz/
 broken() {
     checks=$((checks + 1))
-    [ "$1" = "$before" ] || (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
-        fail "$1 fails in a copy of the tree: $(cat $dir/before)"
-    before=$1
+    if [ "$1" != "$before" ]; then
+        case $1 in
+        floors | heads) ;;
+        *) (cd $tree && sh tests/tools/$1.sh known >known && mv known tests/tools/$1.known) ;;
+        esac
+        (cd $tree && sh tests/tools/$1.sh) >$dir/before 2>&1 ||
+            fail "$1 fails in a copy of the tree: $(cat $dir/before)"
+        before=$1
+    fi
     cp "$tree/$3" $dir/whole
     sed -i "$4" "$tree/$3"
     (cd $tree && sh tests/tools/$1.sh) >$dir/after 2>&1 && fail "$1 lets pass: $3: $4"
@@ -113,7 +119,7 @@ broken floors 'wait/awake.h stands above its floor' src/dlpipe.h.in \
     '/wait.awake/d; s|^#include "row/run.h"|&\n#include "wait/awake.h"|'
 broken floors 'fail/fail.h: dlpi_seen is of observe' src/fail/fail.h '2a struct dlpi_seen;'
 broken floors 'take it out of' tests/tools/floors.known '$a pipe/ops.h: dlpi_none is of work'
-broken rooms 'row 778, known: 777' src/row/rows.h '$a int one_line_more;'
+broken rooms 'row [0-9]*, known' src/row/rows.h '$a int one_line_more;'
 broken labels 'twice X2 2' src/row/run.h '$a /* X2   running   the worker */'
 broken labels 'nowhere X9' src/row/run.h '$a /* X9 <- X9 */'
 broken rows 'calls row/rows.h probe 1, known: 0' src/row/rows.h \
@@ -133,12 +139,12 @@ broken features 'deliver/whole.h roles 1, known: 0' src/deliver/whole.h \
 broken features 'stages/map.h asks' src/stages/map.h \
     '$a static bool probe(dlp_pipe *p) {\n    return p->preload != 0;\n}'
 broken features 'pipe/pipe.h fields' src/pipe/pipe.h 's/^struct dlp_pipe {$/&\n    void *more;/'
-broken sizes 'bytes of struct dlp_pipe 59832, known: 59824' src/pipe/pipe.h \
+broken sizes 'bytes of struct dlp_pipe [0-9]*, known' src/pipe/pipe.h \
     's/^struct dlp_pipe {$/&\n    void *more;/'
-broken sizes 'fields of descs 355, known: 354' src/api/parts.h \
+broken sizes 'fields of descs [0-9]*, known' src/api/parts.h \
     's/^typedef struct dlp_part_desc {/&\n    int more;/'
-broken sizes 'public functions 229, known: 228' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
-broken sizes 'lines of code of dlpipe.h 24406' dlpipe.h '$a int probe;'
+broken sizes 'public functions [0-9]*, known' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
+broken sizes 'lines of code of dlpipe.h [0-9]*, known' dlpipe.h '$a int probe;'
 
 echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"
 [ $wrong -eq 0 ]

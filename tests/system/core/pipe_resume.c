@@ -246,8 +246,8 @@ static void resume__unordered_state_of_state__keeps_the_window(void) {
             CHECK(dlp_pipe_state(p, NULL, &now) == DLP_OK);
             memcpy(&was, &states[stop - 1], sizeof was);
             memcpy(&is, &now, sizeof is);
-            windows += was.window_used > 0;
-            CHECK(was.batch == is.batch && memcmp(was.window, is.window, sizeof is.window) == 0);
+            windows += was.gaps_used > 0;
+            CHECK(was.batch == is.batch && memcmp(was.gaps, is.window, sizeof is.window) == 0);
             CHECK(dlp_pipe_close(p) == DLP_OK);
             r.pipe.resume = NULL;
         }
@@ -269,8 +269,8 @@ static void resume__unordered_wide_window__schedules_on(void) {
     r.pipe.prefetch_factor = 4;
     CHECK(run_some(&r, 3, got, states) == 3);
     memcpy(&wide, &states[2], sizeof wide);
-    for (int k = 1; k < 32; k++) wide.window[k / 8] = (uint8_t)(wide.window[k / 8] | 1u << k % 8);
-    wide.window_used = 32;
+    for (int k = 1; k < 32; k++) wide.gaps[k / 8] = (uint8_t)(wide.gaps[k / 8] | 1u << k % 8);
+    wide.gaps_used = 32;
     wide.check = dlpi_state_hash(&wide);
     memcpy(&state, &wide, sizeof state);
     r.pipe.resume = &state;
@@ -464,8 +464,8 @@ static void resume__forged_state__harmless(void) {
             case 0: forged.epoch = v; break;
             case 1: forged.batch = v; break;
             case 2: forged.position = v; break;
-            case 3: forged.window_used = (uint32_t)v; break;
-            case 4: forged.window[v % sizeof forged.window] = (uint8_t)(v >> 8); break;
+            case 3: forged.gaps_used = (uint32_t)v; break;
+            case 4: forged.gaps[v % sizeof forged.gaps] = (uint8_t)(v >> 8); break;
             case 5:
                 forged.sampler_bytes =
                     r.sampler.batches.restore ? forged.sampler_bytes : (uint32_t)v;
@@ -521,16 +521,16 @@ static void fuzz_rig(rig *r, lists *l, int kind) {
 static void fuzz_state(dlpi_state *s, uint64_t *random) {
     uint64_t v = test_random(random) >> test_pick(random, 64), k = test_pick(random, 3);
     uint64_t near = test_pick(random, 2) ? v : k - 1;
-    uint32_t bit = test_pick(random, test_pick(random, 2) ? 12 : DLPI_WINDOW_MAX);
+    uint32_t bit = test_pick(random, test_pick(random, 2) ? 12 : DLPI_GAPS_MAX);
     switch (test_pick(random, 8)) {
     case 0: s->epoch += near; break;
     case 1: s->batch += near; break;
     case 2: s->position += near * (test_pick(random, 2) ? 8 : 1); break;
-    case 3: s->window_used += (uint32_t)near; break;
-    case 4: s->window[bit / 8] = (uint8_t)(s->window[bit / 8] | 1u << bit % 8); break;
+    case 3: s->gaps_used += (uint32_t)near; break;
+    case 4: s->gaps[bit / 8] = (uint8_t)(s->gaps[bit / 8] | 1u << bit % 8); break;
     case 5:
-        s->window[bit / 8] = (uint8_t)(s->window[bit / 8] | 1u << bit % 8);
-        if (s->window_used <= bit) s->window_used = bit + 1;
+        s->gaps[bit / 8] = (uint8_t)(s->gaps[bit / 8] | 1u << bit % 8);
+        if (s->gaps_used <= bit) s->gaps_used = bit + 1;
         break;
     case 6: s->sampler_bytes += (uint32_t)near; break;
     default: s->sampler[v % sizeof s->sampler] ^= (uint8_t)(1u << k);
@@ -541,7 +541,7 @@ static void fuzz_state(dlpi_state *s, uint64_t *random) {
 static int fuzz_consumed(const dlpi_state *s, uint64_t k) {
     if (k < s->batch) return 1;
     k -= s->batch;
-    return k < DLPI_WINDOW_MAX && (s->window[k / 8] >> k % 8 & 1) != 0;
+    return k < DLPI_GAPS_MAX && (s->gaps[k / 8] >> k % 8 & 1) != 0;
 }
 
 /* Written down once more, from what a state is said to be. */
@@ -549,10 +549,10 @@ static int fuzz_canonical(const dlpi_state *s, int kind) {
     uint64_t most = kind == IN_STREAM ? (UINT64_C(1) << 48) / 8 : 10, left = 0;
     uint32_t used = 0;
     int tail = 0;
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
         if (fuzz_consumed(s, s->batch + k)) used = k + 1;
     for (uint32_t i = s->sampler_bytes; i < sizeof s->sampler; i++) tail |= s->sampler[i];
-    if (s->epoch >= DLPI_MAX_EPOCH || used != s->window_used || tail) return 0;
+    if (s->epoch >= DLPI_MAX_EPOCH || used != s->gaps_used || tail) return 0;
     if (kind != WINDOWED && used > 0) return 0;
     if (kind == LISTED || kind == LISTED_AGAIN) {
         if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
@@ -623,7 +623,7 @@ static void resume__never_saved__refused(void) {
             if (!good) CHECK(n == DLP_ERR_CORRUPT || n == DLP_ERR_RESUME);
         } else if (good != (n == DLP_OK) && !(kind == IN_PARTS && n == DLP_ERR_RESUME)) {
             printf("  kind %d: batch %d, position %d, used %d, bytes %d: %d\n", kind, (int)s.batch,
-                   (int)s.position, (int)s.window_used, (int)s.sampler_bytes, n);
+                   (int)s.position, (int)s.gaps_used, (int)s.sampler_bytes, n);
             CHECK(good == (n == DLP_OK));
         }
         CHECK(n == DLP_OK || n == DLP_ERR_CORRUPT || n == DLP_ERR_RESUME || n == DLP_ERR_CALLBACK);

@@ -265,8 +265,8 @@ static void predict__others_have_the_cores__no_gain(void) {
     CHECK(strstr(words_of(&s), "raise num_workers; 3 should give about 3000") != NULL);
 }
 
-/* An inline stage of which the consumer's time is known: what waits is told numbers of workers, what
-   computes as many as there are cores, and what others keep from a core is told so. */
+/* An inline stage of which the consumer's time is known: what waits is told numbers of workers,
+   what computes as many as there are cores, and what others keep from a core is told so. */
 static void predict__inline__waits_computes_or_is_kept_from_a_core(void) {
     static const char numbers[] =
         "set num_workers; 1 should give about 1000 items/s, 2 about 2000, 4 "

@@ -203,7 +203,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         dlpi_input_recover(w, &why);         /* may be done twice */
         CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_INPUT_OPEN : DLPI_INPUT_LOADED));
         CHECK(dlpi_gen(cell->state) == t.b);
-        CHECK(dlpi_rec_kills(cell->rec) == (step == 1 || step == 2));
+        CHECK(dlpi_fate_kills(cell->rec) == (step == 1 || step == 2));
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b), n++;
         CHECK(n == parts_batches(&r) && seen->wrong == 0 && dlp_pipe_close(p) == DLP_OK);
     }

@@ -110,7 +110,7 @@ static int stage_fails(int stage, const dlp_item *it) {
     if (now_.mode == MODE_FLAKY) {
         const dlpi_worker *w = it->call->w;
         uint32_t s = (uint32_t)(w->block->running >> 32);
-        if (dlpi_rec_kills(dlpi_slot_rec(pipe_, s)[it->row]) > 0) return 0;
+        if (dlpi_fate_kills(dlpi_slot_fate(pipe_, s)[it->row]) > 0) return 0;
     }
     return now_.mode == MODE_SKIP ? DLP_SKIP : -5;
 }
@@ -184,7 +184,7 @@ static int step_map(void *user, dlp_item *it) {
 }
 
 static uint32_t slot_tries(uint32_t s) {
-    return dlpi_rec_tries(DLPI_LOAD_RLX(&dlpi_slot_at(pipe_, s)->batch_rec));
+    return dlpi_fate_tries(DLPI_LOAD_RLX(&dlpi_slot_at(pipe_, s)->batch_fate));
 }
 
 static int batch_fails(int stage, uint64_t in_epoch, uint32_t tries) {

@@ -631,7 +631,7 @@ static int fails(found_rig *r, dlp_error *err) {
     return rc;
 }
 
-/* Each pass deals the inputs anew. All streams are here, so two passes are enough. */
+/* Each pass deals the inputs again. All streams are here, so two passes are enough. */
 static void end__nothing_in_any_stream__found_in_two_passes(void) {
     for (uint32_t world = 1; world <= 4; world *= 2) {
         found_rig r;
@@ -736,7 +736,7 @@ static void fail__last_of_its_stream__is_never_lost(void) {
     }
 }
 
-/* Where another stream ends before the failed part would give a row, the epoch ends there, whichever
+/* If another stream ends before the failed part would give a row, the epoch ends there, whichever
    of the two is known first. */
 static void fail__behind_the_end__epoch_ends(void) {
     for (int i = 0; i < 8; i++) {
@@ -845,8 +845,8 @@ static void desc__what_is_not_possible__refused(void) {
     static uint64_t weights[40];
     found_rig r, x;
     found_init(&r, seen, 20, 9);
-    x = r, x.d.loader.pipe.unordered = 1, refused(&x, "unordered", "unknown count");
-    x = r, x.d.loader.cache.bytes = 1 << 20, refused(&x, "", "wants to know"); /* needs: cache */
+    x = r, x.d.loader.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
+    x = r, x.d.loader.cache.bytes = 1 << 20, refused(&x, "", "needs the number"); /* needs: cache */
     x = r, x.d.parts.streams = 3, refused(&x, "streams", "divided by streams");
     x = r, x.d.parts.streams = 2, x.d.loader.sampler.world_size = 4;
     refused(&x, "streams", "divided by world_size");
@@ -855,7 +855,8 @@ static void desc__what_is_not_possible__refused(void) {
     x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
-    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8, refused(&x, "streams", "there are 4");
+    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8,
+    refused(&x, "streams", "number of parts, 4");
     x = r, x.d.loader.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
     x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;

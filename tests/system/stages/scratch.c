@@ -56,8 +56,8 @@ static void death_here(int kind, const void *at) {
     const uint8_t *from, *to;
     bool stored = kind == -1 && last == HOOK_STORE;
     last = kind;
-    if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL || now->holder_stage == NULL ||
-        getpid() == parent)
+    if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL ||
+        now->holder_stage == NULL || getpid() == parent)
         return;
     from = dlpi_area_at(now, DLPI_REC_OWN + now->holder_stage->id, 0);
     to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder_stage->id);

@@ -88,7 +88,8 @@ static void dies(uint64_t *left) {
 static void death_here(int kind, const void *at) {
     static int begun;
     const uint8_t *from, *to;
-    if (all == NULL || all->at == 0 || now == NULL || now->holder_stage == NULL || getpid() == parent)
+    if (all == NULL || all->at == 0 || now == NULL || now->holder_stage == NULL ||
+        getpid() == parent)
         return;
     from = dlpi_area_at(now, DLPI_REC_OWN + now->holder_stage->id, 0);
     to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder_stage->id);

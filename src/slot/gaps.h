@@ -1,0 +1,106 @@
+#pragma once
+/* tests: system/core/pipe_epochs, system/core/pipe_resume */
+#include "pipe/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-gaps       OUT OF ORDER: GAPS BETWEEN DELIVERED BATCHES
+   An unordered pipe delivers each batch when the batch is ready. So the delivered batches of an
+   epoch have gaps. A state has a bit for each batch behind the first gap, which says whether the
+   batch is delivered. So batches that are under way at once reach at most DLPI_GAPS_MAX batches
+   ahead of the first gap. An ordered pipe has no gaps: its ring alone is the limit. */
+
+/* Return how many batches the ring has for each slot. */
+static uint32_t dlpi_gaps_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
+
+/* Return how many batches may be under way at once. consumed: bits that a resumed state has set. */
+static uint32_t dlpi_gaps_of(const dlp_pipe *p, uint32_t consumed) {
+    uint32_t most = p->ring < DLPI_GAPS_MAX ? p->ring : DLPI_GAPS_MAX;
+    if (!p->d.unordered) return p->ring;
+    if (most + consumed <= DLPI_GAPS_MAX) return most;
+    return consumed < DLPI_GAPS_MAX ? DLPI_GAPS_MAX - consumed : 1;
+}
+
+/* Note that batch k of the epoch is delivered. last: the batch ends its epoch. */
+static inline void dlpi_gaps_note(dlp_pipe *p, uint64_t k, bool last) {
+    if (!p->d.unordered) return;
+    p->consumed.at[k % DLPI_GAPS_MAX] = 1;
+    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
+    if (last) p->consumed.base = 0;
+}
+
+static void dlpi_gaps_clear(dlp_pipe *p, uint64_t base) {
+    p->consumed.base = base;
+    memset(p->consumed.at, 0, sizeof p->consumed.at);
+}
+
+/* True if the state says that batch k behind its first gap is delivered. */
+static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
+    return (s->gaps[k / 8] >> k % 8 & 1) != 0;
+}
+
+/* Set the gaps of the consumer to the gaps of a state. */
+static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_gaps_clear(p, s->batch);
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
+        if (!dlpi_gaps_bit(s, k)) continue;
+        p->consumed.at[(s->batch + k) % DLPI_GAPS_MAX] = 1;
+        p->epoch_open = 1;
+    }
+    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
+}
+
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
+static bool dlpi_gaps_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->consumed.base ||
+           (k - p->consumed.base < DLPI_GAPS_MAX && p->consumed.at[k % DLPI_GAPS_MAX]);
+}
+
+/* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
+   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
+   delivered, what stands after the highest stays, for the sampler's state is known there. */
+static uint32_t dlpi_gaps_state(const dlp_pipe *p, dlpi_state *to) {
+    uint32_t s = DLPI_NO_SLOT;
+    const dlpi_bslot *slot;
+    if (!p->d.unordered || !p->epoch_open) return s;
+    if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
+    slot = s != DLPI_NO_SLOT ? dlpi_slot_at(p, s) : NULL;
+    if (slot && slot->seek_no != p->seek_no) { /* scheduled before the seek: it says nothing */
+        slot = NULL;
+        s = DLPI_NO_SLOT;
+    }
+    if (slot && slot->epoch != p->epoch_now) return DLPI_NO_SLOT; /* the epoch is consumed */
+    if (slot) {
+        to->epoch = p->epoch_now;
+        to->batch = p->consumed.base;
+        to->position = slot->begins;
+    }
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
+        if (!dlpi_gaps_consumed(p, to->batch + k)) continue;
+        to->gaps[k / 8] = (uint8_t)(to->gaps[k / 8] | 1u << k % 8);
+        to->gaps_used = k + 1;
+    }
+    return s;
+}
+
+/* True if gaps_used is the place of the highest bit that is set. */
+static bool dlpi_gaps_canonical(const dlpi_state *s) {
+    uint32_t used = 0;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+        if (dlpi_gaps_bit(s, k)) used = k + 1;
+    return s->gaps_used == used;
+}
+
+/* True if a batch of the epoch is left and no bit is one of the next epoch. A state after a whole
+   epoch stands at the beginning of the next epoch. */
+static bool dlpi_gaps_fits(const dlpi_state *s, uint64_t most) {
+    uint64_t left = most - s->batch;
+    for (uint64_t k = 0; k < left && k < DLPI_GAPS_MAX; k++)
+        if (!dlpi_gaps_bit(s, k)) return s->gaps_used <= left;
+    return left > DLPI_GAPS_MAX;
+}
+
+/* True if the state has gaps and this pipe delivers in order. */
+static bool dlpi_gaps_strange(const dlp_pipe *p, const dlpi_state *s) {
+    return s->gaps_used > 0 && !p->d.unordered;
+}
