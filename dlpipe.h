@@ -5111,7 +5111,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
     if (mine < 0) return mine;
-    DLPI_STORE_SEQ(&owners[mine], 1u); /* LO1 */
+    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* LO1 <- LO1: what the one before it did */
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
@@ -26233,7 +26233,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
-   LO1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1    owners          >>queues              reader, producers: how many there are, a hint
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
                                                 kernel orders them
    -      line.refused    its producer          statistics */
@@ -26878,7 +26878,7 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
    has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
     const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
-    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
     uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
     *come = begun > 0;
     *lost = begun > s->ended[i] && !taken;
