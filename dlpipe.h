@@ -25,7 +25,8 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
+      the slow one.
    The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
    wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
@@ -3543,8 +3544,8 @@ DLPDEF int dlp_files_close(dlp_files *files);
 
    A shard without a header of llm.c may be anything. A shard that begins with the magic of another
    format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
-   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
-   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   tokens are looked at as well. If every other word there is below 16, the ids have more bytes than
+   `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
    is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
    refusal and warnings off. */
 
@@ -3845,7 +3846,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child
-   processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
+   processes, or other programs by a path) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
      dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},
@@ -4495,6 +4496,67 @@ static int dlpi_cpu_count(void) {
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
+}
+
+/* ---- what a thread has of the cores ---- */
+
+#define DLPI_CPU_PROBE_NS UINT64_C(5000000)
+
+/* A thread's use of the cores, as it was noted last. A thread that does other work too is probed
+   every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
+   like it. */
+typedef struct dlpi_cpu {
+    uint64_t noted_ns, used_ns, waited_ns;
+    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
+    double used_share, waited_share; /* of the time of the last probe */
+} dlpi_cpu;
+
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a probe. False: it is too early. */
+static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
+    if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
+    cpu->noted_ns = now;
+    cpu->sleeps = dlpi_cpu_sleeps() + 1;
+    dlpi_cpu_read(cpu, true);
+    return true;
+}
+
+/* If a probe is under way, forget it, and let the next one begin at once. */
+static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
+    if (cpu->sleeps != 0) cpu->noted_ns = 0;
+    cpu->sleeps = 0;
+}
+
+/* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
+   core, or waited for one, all the time; many kernels tell no more. */
+static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    if (cpu->sleeps == 0) return;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() + 1 == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sleeps = 0;
 }
 
 /* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
@@ -8166,8 +8228,8 @@ typedef struct dlpi_reader {
 /* What a reader says of those who write: in the fetch stage's record of its own. */
 typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers;       /* ends that were read, of so many */
-    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
 } dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -8308,9 +8370,8 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
-    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
-    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8328,13 +8389,6 @@ struct dlp_call {
     uint32_t used_random; /* 1: the callback called dlp_item_random */
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
-
-typedef struct dlpi_cpu { /* of a thread, as it was noted last */
-    uint64_t noted_ns, used_ns, waited_ns;
-    double used_share, waited_share; /* of an inline worker's time, in its last sample */
-    uint64_t sleeps;                 /* at the sample's begin */
-    bool sampling;
-} dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
@@ -8561,6 +8615,14 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
+typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
+    uint64_t n;                /* V1: complete ones */
+    char text[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that were read */
+    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
+    bool first_seen;     /* the first batch was looked at */
+} dlpi_warnings;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -8573,10 +8635,8 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
-    uint64_t n_warnings; /* V1: of complete warnings */
-    char warnings[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
@@ -9499,9 +9559,9 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) {
-        memcpy(p->warnings[p->n_warnings], text, sizeof text);
-        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    if (p->warnings.n < 8) {
+        memcpy(p->warnings.text[p->warnings.n], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->warnings.n, p->warnings.n + 1); /* V1 -> V1: to explain */
     }
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
@@ -11331,19 +11391,8 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
-/* Read how long the calling thread has used a core, and how long it was ready to run while others
-   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
-   as it is. */
-static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
-    struct timespec t;
-    uint64_t sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
-}
-
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one; the second not at each short sleep. */
+   and how long it waited for one. The second is not asked at each short sleep. */
 static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     const dlpi_cpu last = *cpu;
     const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
@@ -11353,50 +11402,18 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
 }
 
-/* ---- the cores that inline workers use ----
-   The thread of an inline worker is the consumer's, which does other things too. So a sample is
-   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
-   between two samples is taken to use the cores as the last sample did. A thread that never slept
-   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
-#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
-
-/* How often the calling thread has slept. */
-static uint64_t dlpi_cpu_sleeps(void) {
-    struct rusage use;
-    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
-}
-
-/* Begin a sample if one is due. What it costs is no work. */
-static void dlpi_cpu_sample_begin(dlpi_worker *w) {
-    dlpi_cpu *cpu = &w->cpu;
-    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
-    cpu->noted_ns = w->last_ns;
-    cpu->sampling = true;
-    cpu->sleeps = dlpi_cpu_sleeps();
-    dlpi_cpu_read(cpu, true);
+/* Begin a probe of an inline worker if one is due. What it costs is no work. */
+static void dlpi_clock_probe(dlpi_worker *w) {
+    if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
     w->last_ns = dlpi_now_ns();
 }
 
-/* The sample is over: a stretch of ns, more than 0. */
-static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
-    const dlpi_cpu last = *cpu;
-    uint64_t used, waited;
-    dlpi_cpu_read(cpu, true);
-    used = cpu->used_ns - last.used_ns;
-    if (used > ns) used = ns;
-    waited = cpu->waited_ns - last.waited_ns;
-    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
-    cpu->used_share = (double)used / (double)ns;
-    cpu->waited_share = (double)waited / (double)ns;
-    cpu->sampling = false;
-}
-
-/* An inline worker has worked for ns, more than 0. */
-static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
-    double all = (double)ns * w->p->pace.call_clock_every;
-    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
-    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
-    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+/* Add what an inline worker has used of the cores in a stretch of ns, which stands for `all` ns. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
+    if (w->started || ns == 0) return;
+    dlpi_cpu_probe_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -11404,8 +11421,8 @@ static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
-    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
-    dlpi_cpu_sample_begin(w);
+    dlpi_cpu_probe_drop(&w->cpu); /* of a call that is over */
+    dlpi_clock_probe(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
@@ -11432,7 +11449,7 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each;
+    uint64_t now, ns, each, all;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -11445,15 +11462,16 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
-    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
+    all = w->started ? ns : ns * w->p->pace.call_clock_every;
+    dlpi_bump(&block->busy_ns, all);
+    dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
-    dlpi_cpu_sample_begin(w);
+    dlpi_clock_probe(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
@@ -13963,25 +13981,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
-
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -14010,10 +14009,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
-            dlpi_warn_empty(p, *s);
-        }
         return DLP_OK;
     }
 }
@@ -14031,38 +14028,14 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
-/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
-   has rows that are not valid. */
-__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
-    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
-    if (from < p->skips_seen) from = p->skips_seen;
-    p->skips_seen = n;
-    for (; from != n; from++) {
-        dlp_skip k;
-        dlpi_stage *st;
-        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
-        st = &p->stages[k.stage];
-        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
-        st->skip_told = true;
-        dlpi_warn(p,
-                  "stage \"%s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
-                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
-    }
-}
-
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lends) {
-        rc = dlpi_next_lender(p, out, timeout_ms);
-    } else {
-        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        rc = p->source->agreed(p, rc, b, s);
-        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    }
-    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
+    if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    rc = p->source->agreed(p, rc, b, s);
+    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
 
@@ -17260,8 +17233,8 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by) {
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
+                                   const uint64_t *at, dlpi_expand_item *by) {
     it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
@@ -17271,8 +17244,8 @@ static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
 /* An item whose fields lie at `to`, as zeros. */
 static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
                               dlpi_expand_item *by, bool zero) {
+    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
     dlpi_expand_point(it, to, fs, at, by);
-    memset(it->length, 0, fs->n * 8u);
     if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
@@ -17290,8 +17263,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                             dlpi_expand_item *by) {
+DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                  dlpi_expand_item *by) {
     int rc = 0;
     dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
@@ -26835,17 +26808,20 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const int area = DLPI_AREA_OWN + p->fetch->id;
+    dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
+    words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
+    if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
+    dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
     return 0;
 }
 
@@ -30695,6 +30671,15 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* What else to change if the stage can have one worker only; NULL if it can have more. */
+static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
+    dlpi_reader_words words;
+    memcpy(&words, g->own, sizeof words);
+    if (g->kind == DLP_STAGE_FETCH && words.writers > 0)
+        return "what is pushed has one reader; push fewer and larger items";
+    return dlpi_words_ops(g)->words.slow;
+}
+
 /* True if a simulation of the pipe as it is gives about what was measured. */
 static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
     return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
@@ -30771,7 +30756,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                                 const dlpi_verdict *v) {
     const int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
-    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL;
     int32_t workers[DLPI_INLINE_STEPS];
     dlp_predict gives[DLPI_INLINE_STEPS];
     const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
@@ -30835,8 +30820,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (dlpi_words_ops(g)->words.slow != NULL) {
-        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_words_ops(g)->words.slow);
+    if (dlpi_stage_slow(g) != NULL) {
+        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_stage_slow(g));
     } else if (w < g->workers_max) {
         dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
                       g->workers_max);
@@ -31897,6 +31882,58 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
+/* ---- what the consumer is warned of with a batch ---- */
+
+/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
+static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        uint32_t empty = 0, full = 0;
+        if (!p->items.at[f].f.ragged) continue;
+        for (uint32_t r = 0; r < n; r++) {
+            full += length[r] != 0;
+            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
+        }
+        if (full == 0 && empty > 0)
+            dlpi_warn(p,
+                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
+                      "set its item->length[] to the number of rows that it wrote",
+                      p->items.at[f].name, empty);
+    }
+}
+
+/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
+   has rows that are not valid. */
+static void dlpi_warn_left_out(dlp_pipe *p) {
+    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
+    if (from < p->warnings.skips_seen) from = p->warnings.skips_seen;
+    p->warnings.skips_seen = n;
+    for (; from != n; from++) {
+        dlp_skip k;
+        const dlpi_stage *st;
+        uint32_t bit;
+        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
+        st = &p->stages[k.stage];
+        bit = UINT32_C(1) << k.stage;
+        if ((p->warnings.told_of & bit) != 0 || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
+        p->warnings.told_of |= bit;
+        dlpi_warn(p,
+                  "stage \"%s\": DLP_SKIP left item %" PRIu64
+                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
+                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
+    }
+}
+
+/* Look at a batch that next returns. Rows cost nothing, but for those of the first batch. */
+static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
+    if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
+        p->warnings.first_seen = true;
+        if (p->lender_stage == NULL) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
+    }
+    if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
+}
+
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -31997,7 +32034,9 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return dlpi_next(p, out, timeout_ms);
+    rc = dlpi_next(p, out, timeout_ms);
+    if (rc == DLP_OK) dlpi_warn_batch(p, *out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
@@ -32098,7 +32137,7 @@ DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
@@ -33177,8 +33216,8 @@ DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_seen s;
     int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
-    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
-    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
     if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }

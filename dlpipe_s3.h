@@ -139,12 +139,12 @@
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
    random. What ends a request is time without progress, progress_timeout_ms, so that a server may
    be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
-   earlier attempt had brought already is no progress. When all workers of a client together had
-   retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or
-   more without any wakes all that wait, in all workers. After 16 failures without an answer
-   the log is told no longer of each, but every 5 seconds how long there has been none; then, that
-   it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
+   earlier attempt had brought already is no progress. When all workers of a client together have
+   had retry_tokens more retries than successes, most requests fail: each retry then waits as the
+   last ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second
+   or more without any wakes all that wait, in all workers. After 16 failures without an answer the
+   log is told no longer of each, but every 5 seconds how long there has been none; then, that it is
+   over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
    A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
    of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
@@ -989,7 +989,7 @@ static inline int64_t dlpi_s3_real_s(void) {
 }
 
 /* Copy a string, cut where it is too long, always terminated. Returns whether all of it fitted. */
-__attribute__((unused)) static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
+static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from), take;
     if (size == 0) return false;
     take = n < size ? n : size - 1;
@@ -1431,14 +1431,24 @@ static int64_t dlpi_s3_unix(int64_t year, int64_t month, int64_t day, int64_t h,
     return dlpi_s3_days(year, month, day) * 86400 + h * 3600 + min * 60 + (s == 60 ? 59 : s);
 }
 
-/* Read exactly n digits. Returns their value, or -1. */
+/* Read exactly n digits. Returns their value, or -1: something else is there, or it is more than
+   INT64_MAX. */
 static int64_t dlpi_s3_number(const char *at, size_t n) {
     int64_t v = 0;
     for (size_t i = 0; i < n; i++) {
-        if (at[i] < '0' || at[i] > '9') return -1;
-        v = v * 10 + (at[i] - '0');
+        int64_t digit = at[i] - '0';
+        if (digit < 0 || digit > 9 || v > (INT64_MAX - digit) / 10) return -1;
+        v = v * 10 + digit;
     }
     return v;
+}
+
+/* Read a number of n digits, one at least. Returns false, and leaves out as it is, if it is none.
+   */
+static bool dlpi_s3_decimal(const char *at, size_t n, uint64_t *out) {
+    int64_t v = n > 0 ? dlpi_s3_number(at, n) : -1;
+    if (v >= 0) *out = (uint64_t)v;
+    return v >= 0;
 }
 
 /* Read "2009-10-12T17:50:30.000Z", with or without a fraction, "+01:00" in place of Z; or
@@ -2767,20 +2777,6 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
     return false;
 }
 
-/* Decimal digits, nothing else, at most INT64_MAX. */
-static bool dlpi_s3_http_number(const char *s, size_t n, uint64_t *out) {
-    uint64_t x = 0;
-    if (n == 0) return false;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9') return false;
-        if (x > (uint64_t)INT64_MAX / 10) return false;
-        x = x * 10 + (uint64_t)(s[i] - '0');
-        if (x > (uint64_t)INT64_MAX) return false;
-    }
-    *out = x;
-    return true;
-}
-
 /* ---- header fields ---- */
 
 static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
@@ -2837,7 +2833,7 @@ static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
     if (n == 0) return dlpi_s3_http_bad(h, "Content-Length is empty");
     while (dlpi_s3_http_element(&s, &n, &one, &length)) {
-        if (!dlpi_s3_http_number(one, length, &x))
+        if (!dlpi_s3_decimal(one, length, &x))
             return dlpi_s3_http_bad(h, "Content-Length is not a number, or too large");
         if (h->has_length && h->content_length != (int64_t)x)
             return dlpi_s3_http_bad(h, "two different Content-Length");
@@ -2889,14 +2885,14 @@ static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_
     before = (size_t)(slash - s);
     *total = UINT64_MAX;
     if (n - before != 2 || slash[1] != '*')
-        if (!dlpi_s3_http_number(slash + 1, n - before - 1, total)) return false;
+        if (!dlpi_s3_decimal(slash + 1, n - before - 1, total)) return false;
     if (before == 1 && s[0] == '*') {
         *first = *last = UINT64_MAX;
         return *total != UINT64_MAX;
     }
     if ((dash = memchr(s, '-', before)) == NULL) return false;
-    return dlpi_s3_http_number(s, (size_t)(dash - s), first) &&
-           dlpi_s3_http_number(dash + 1, (size_t)(slash - dash) - 1, last) && *first <= *last &&
+    return dlpi_s3_decimal(s, (size_t)(dash - s), first) &&
+           dlpi_s3_decimal(dash + 1, (size_t)(slash - dash) - 1, last) && *first <= *last &&
            *last < *total;
 }
 
@@ -2918,7 +2914,7 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
 
 static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
-    if (dlpi_s3_http_number(s, n, &x))
+    if (dlpi_s3_decimal(s, n, &x))
         h->retry_after_s = (int64_t)x;
     else
         h->retry_at_s = dlpi_s3_time_http(s, n);
@@ -3163,7 +3159,7 @@ static int dlpi_s3_http_chunk_end(dlpi_s3_http *h, char c) {
 }
 
 /* Begin an answer. no_body: the request was HEAD. */
-__attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
+static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
     memset(h, 0, offsetof(dlpi_s3_http, etag));
     h->no_body = no_body;
     dlpi_s3_http_clear(h);
@@ -3173,9 +3169,8 @@ __attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
    run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
    belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
-__attribute__((unused)) static int dlpi_s3_http_schedule(dlpi_s3_http *h, const char *bytes,
-                                                         size_t n, size_t *used, const char **body,
-                                                         size_t *body_n) {
+static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_t *used,
+                             const char **body, size_t *body_n) {
     int rc = 0;
     *used = *body_n = 0;
     *body = NULL;
@@ -3205,7 +3200,7 @@ __attribute__((unused)) static int dlpi_s3_http_schedule(dlpi_s3_http *h, const 
 }
 
 /* The connection ended. Returns END: the answer was whole; BAD. */
-__attribute__((unused)) static int dlpi_s3_http_eof(dlpi_s3_http *h) {
+static int dlpi_s3_http_eof(dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_CLOSE) {
         h->at = DLPI_S3_AT_END;
         h->done = true;
@@ -3251,8 +3246,7 @@ typedef struct dlpi_s3_conn {
 } dlpi_s3_conn;
 
 /* "127.0.0.1:80", "[::1]:80". */
-__attribute__((unused)) static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to,
-                                                         size_t size) {
+static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (a->at.any.sa_family == AF_INET6) {
         inet_ntop(AF_INET6, &a->at.v6.sin6_addr, ip, sizeof ip);
@@ -3264,8 +3258,7 @@ __attribute__((unused)) static void dlpi_s3_address_text(const dlpi_s3_address *
 }
 
 /* Ports may differ. */
-__attribute__((unused)) static bool dlpi_s3_address_same(const dlpi_s3_address *a,
-                                                         const dlpi_s3_address *b) {
+static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
     if (a->at.any.sa_family != b->at.any.sa_family) return false;
     if (a->at.any.sa_family == AF_INET6)
         return memcmp(&a->at.v6.sin6_addr, &b->at.v6.sin6_addr, 16) == 0 &&
@@ -3274,8 +3267,7 @@ __attribute__((unused)) static bool dlpi_s3_address_same(const dlpi_s3_address *
 }
 
 /* Make the address of a host that is a number. Returns false: it is a name. */
-__attribute__((unused)) static bool dlpi_s3_address_numeric(const char *host, uint16_t port,
-                                                            dlpi_s3_address *out) {
+static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
     dlpi_s3_address a;
     memset(&a, 0, sizeof a);
     if (inet_pton(AF_INET, host, &a.at.v4.sin_addr) == 1) {
@@ -3293,8 +3285,7 @@ __attribute__((unused)) static bool dlpi_s3_address_numeric(const char *host, ui
     return true;
 }
 
-__attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what,
-                                                     int errnum) {
+static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     char to[64];
     dlpi_s3_address_text(&c->address, to, sizeof to);
     snprintf(c->why, sizeof c->why, "%s %s: %s", what, to, strerror(errnum));
@@ -3304,7 +3295,7 @@ __attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char
 
 /* What a transport says in why stays; its errno says of what kind it is: EKEYREJECTED for a server
    that is not trusted, which no repetition mends. */
-__attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
+static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
     c->why[sizeof c->why - 1] = '\0';
     if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
@@ -3323,7 +3314,7 @@ static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) { return c->pid == g
 
 /* End the session and close the socket; nothing that is already closed. The child of a fork ends
    nothing that its parent goes on with: its session meets a file that takes no bytes. */
-__attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
+static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     bool mute = true;
     if (c->fd < 0) return;
     if (c->session && !dlpi_s3_conn_mine(c)) {
@@ -3341,10 +3332,8 @@ __attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
 /* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
    read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
    and errnum, and nothing to close. */
-__attribute__((unused)) static int dlpi_s3_conn_open(dlpi_s3_conn *c,
-                                                     const dlpi_s3_address *address,
-                                                     const dlp_s3_transport *tls,
-                                                     const char *host) {
+static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
+                             const dlp_s3_transport *tls, const char *host) {
     int one = 1, errnum;
     memset(c, 0, sizeof *c);
     c->address = *address;
@@ -3376,7 +3365,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
 
 /* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
    socket is ready for that; DLP_S3_BROKEN: why, errnum; it is to be closed. */
-__attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
+static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
     if (code != 0 || c->state == DLPI_S3_READY) return code;
@@ -3391,7 +3380,7 @@ __attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
 
 /* Read what is there. Returns 1..n; 0: the server has ended the stream, whole; DLP_S3_WANT_*;
    DLP_S3_BROKEN. n: not 0. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
+static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
         errno = 0;
@@ -3405,8 +3394,7 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *
 }
 
 /* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from,
-                                                          size_t n) {
+static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
         errno = 0;
@@ -3421,7 +3409,7 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const
 
 /* Whether bytes may lie ready in the session, of which the socket knows nothing: read before one
    waits. */
-__attribute__((unused)) static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
+static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
 
@@ -3776,8 +3764,7 @@ static void dlpi_s3_tls_close(void *session) {
 /* Make a transport of OpenSSL. ca_file: PEM, copied; NULL: what AWS_CA_BUNDLE names, else the
    system's. Returns 0, DLP_ERR_ARG (it cannot be read), DLP_ERR_MEMORY. Nothing of OpenSSL is
    called yet. */
-__attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
-                                                   dlp_s3_error *err) {
+static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
@@ -3799,7 +3786,7 @@ __attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const 
 }
 
 /* After the last of its sessions. Others' transports, and none at all, stay as they are. */
-__attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
+static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
     if (tls->own && tls->own->pid == getpid()) dlpi_s3_tls_own_free(tls->own);
@@ -3807,15 +3794,14 @@ __attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     memset(out, 0, sizeof *out);
 }
 #else
-__attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
-                                                   dlp_s3_error *err) {
+static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     (void)out;
     (void)ca_file;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "https: compile with DLPIPE_S3_OPENSSL, or give a transport (tls)");
 }
 
-__attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
+static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
 #endif
 
 /* ---- names, by calls that wait ---- */
@@ -3845,9 +3831,8 @@ static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why
 /* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
    how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
    ENXIO. A name makes it wait, for as long as the resolver likes. */
-__attribute__((unused)) static int dlpi_s3_resolve(const char *host, uint16_t port,
-                                                   dlpi_s3_address *out, uint32_t max, int *errnum,
-                                                   char *why, size_t size) {
+static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
+                           int *errnum, char *why, size_t size) {
     struct addrinfo hints, *list = NULL;
     char service[8];
     uint32_t n = 0;
@@ -4917,11 +4902,11 @@ static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_
 }
 
 /* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
-static int dlpi_s3_ask_schedule(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
+static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, n_body;
-        int what = dlpi_s3_http_schedule(&s->http, bytes, n, &used, &body, &n_body);
+        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
         bytes += used;
         n -= used;
         if (what == DLPI_S3_HTTP_BAD) {
@@ -4949,7 +4934,7 @@ static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_w
     while (whole == 0) {
         int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
         if (got > 0)
-            whole = dlpi_s3_ask_schedule(a, s, bytes, (size_t)got);
+            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
         else if (got == 0)
             whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
                         ? 1
@@ -5669,7 +5654,7 @@ typedef struct dlpi_s3_helper {
 
 /* Make one: no thread yet. owner: copied, NULL: names only. Returns NULL: no memory, or no
    descriptor, see errno. */
-__attribute__((unused)) static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
+static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
     if (!h) return NULL;
     h->news_fd = dlpi_fd_above(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -5828,7 +5813,7 @@ static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
 /* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
    there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
    up, at most 300 ms. */
-__attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
+static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
     bool join;
     if (!h) return;
@@ -5856,7 +5841,7 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
 /* Before its news is looked at. */
-__attribute__((unused)) static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
+static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
     if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
@@ -5954,9 +5939,8 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
    will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
    DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
    wait. */
-__attribute__((unused)) static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host,
-                                                          uint16_t port, dlpi_s3_address *out,
-                                                          int *errnum, char *why, size_t size) {
+static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
+                                  dlpi_s3_address *out, int *errnum, char *why, size_t size) {
     int code = DLP_ERR_FORKED;
     *errnum = 0;
     if (dlpi_s3_address_numeric(host, port, out)) return 0;
@@ -5986,8 +5970,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
    all have failed, the name is looked up again. Returns true if an address did not fail lately: try
    that one at once. */
-__attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
-                                                         const dlpi_s3_address *a, bool worked) {
+static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
+                                 bool worked) {
     uint64_t now = dlpi_s3_now_ns();
     bool another = false;
     pthread_mutex_lock(&h->lock);
@@ -6006,8 +5990,7 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
 /* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
    when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
    has no owner). */
-__attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version,
-                                                          bool force) {
+static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
     int rc;
     if (!h->owner.refresh) return DLP_ERR_ARG;
     if (h->pid != getpid()) return DLP_ERR_FORKED;
@@ -6024,8 +6007,7 @@ __attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uin
 }
 
 /* How many refreshes have ended; err: how the last one did, code 0 if well. */
-__attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h,
-                                                                 dlp_s3_error *err) {
+static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
     uint64_t n;
     pthread_mutex_lock(&h->lock);
     n = h->refreshes;
@@ -6050,8 +6032,8 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
 
    Away. From a failure on until any request of the client's has its answer the server counts as
    away, since the request that failed was begun, or the last answer came. The first answer after a
-   second or more without one wakes all requests of the client that wait to be tried again, but
-   those that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
+   second without one wakes all requests of the client that wait to be tried again. They go out
+   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -6064,26 +6046,26 @@ __attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper 
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
-   Slow bodies. A body that is far slower than those of its size class goes on over another
-   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
-   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
-   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
-   second. Where the object has no strong ETag, the bytes that came are asked for again, which
-   counts against it. Where all bodies become slow, so does what is usual.
+   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
+   connection, since a path or a server may be bad. The client records the time that bodies need for
+   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
+   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
+   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
+   has no strong ETag, the bytes that came are asked for again. That counts against the move.
 
-   Throttling. One 503 among many good answers delays its own request only. What counts is the share
-   of answers that say so, lately (a mean that weighs the last one by 1/64). More than a quarter:
-   the requests in flight are cut to 7/10, at most once per 4 * backoff (a period), down to an
-   eighth; and until a period after the last of those they do not rise, and there are no hedges.
-   While there are fewer than there may be, a sixth is too much already.
-   A server that lets only so many a second pass refuses a smaller share after a cut: 1 - (1 - s) /
-   r of what was s, where there are r times as many answers as before. Is the share nearer to s, 128
-   answers after a cut that has made them fewer, and less than half, the server refuses at random.
-   Then the cut is undone, and that share is no sign of throttling for 16 periods.
-   When that is over they rise as TCP's window does (RFC 5681): with each good answer by
-   one, which doubles them in the time of an answer, until they are half of what they were; from
-   there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
-   without answers counts for 5 periods at most. */
+   Throttling. One 503 among many good answers delays its own request only. The client keeps the
+   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
+   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
+   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
+   Until a period after the last such answer the limit does not rise, and there are no hedges. A
+   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
+   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
+   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
+   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
+   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
+   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
+   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
+   periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
        DLPI_S3_N_REQUESTS,
@@ -6832,21 +6814,21 @@ typedef struct dlpi_s3_origin {
 } dlpi_s3_origin;
 
 enum {
-    DLPI_S3_LINK_FREE = 0,
-    DLPI_S3_LINK_OPENING,
-    DLPI_S3_LINK_IDLE,
-    DLPI_S3_LINK_SENDING,
-    DLPI_S3_LINK_WAITING, /* for the answer's head */
-    DLPI_S3_LINK_BODY,    /* to the caller's memory */
-    DLPI_S3_LINK_ERROR,   /* of an error, to connection->error */
-    DLPI_S3_LINK_DRAIN    /* to nowhere */
+    DLPI_S3_CONNECTION_FREE = 0,
+    DLPI_S3_CONNECTION_OPENING,
+    DLPI_S3_CONNECTION_IDLE,
+    DLPI_S3_CONNECTION_SENDING,
+    DLPI_S3_CONNECTION_WAITING, /* for the answer's head */
+    DLPI_S3_CONNECTION_BODY,    /* to the caller's memory */
+    DLPI_S3_CONNECTION_ERROR,   /* of an error, to connection->error */
+    DLPI_S3_CONNECTION_DRAIN    /* to nowhere */
 };
 
 typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
     dlpi_s3_origin *origin;
     dlpi_s3_range *range; /* whose request is on it */
-    dlpi_s3_node node;    /* origin->idle, io->free_links, or io->hungry */
+    dlpi_s3_node node;    /* origin->idle, io->free_connections, or io->hungry */
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;
@@ -7215,16 +7197,16 @@ static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *conn
 
 /* The connection has no range. */
 static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    if (connection->state == DLPI_S3_LINK_OPENING && !connection->raced)
+    if (connection->state == DLPI_S3_CONNECTION_OPENING && !connection->raced)
         connection->origin->opening--;
-    if (connection->state == DLPI_S3_LINK_IDLE) io->n_idle--;
+    if (connection->state == DLPI_S3_CONNECTION_IDLE) io->n_idle--;
     dlpi_s3_ring_out(&connection->node);
     dlpi_s3_ring_out(&connection->age);
     dlpi_s3_timer_stop(&connection->timer);
     if (connection->events) /* closing is not enough: a child of a fork may have the socket, too */
         epoll_ctl(io->epoll, EPOLL_CTL_DEL, connection->conn.fd, NULL);
     dlpi_s3_conn_close(&connection->conn);
-    connection->state = DLPI_S3_LINK_FREE;
+    connection->state = DLPI_S3_CONNECTION_FREE;
     connection->generation++;
     connection->events = 0;
     connection->origin->connections--;
@@ -7235,7 +7217,7 @@ static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connecti
 /* It may carry a request. */
 static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
-    connection->state = DLPI_S3_LINK_IDLE;
+    connection->state = DLPI_S3_CONNECTION_IDLE;
     connection->sent_ns = io->now;
     dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
@@ -7249,7 +7231,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t ms = io->desc->stall_timeout_ms;
-    connection->state = DLPI_S3_LINK_DRAIN;
+    connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &connection->age);
     dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
@@ -7274,7 +7256,7 @@ static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connectio
 /* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
 static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        uint64_t expected) {
-    if (connection->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
+    if (connection->state == DLPI_S3_CONNECTION_WAITING && expected <= DLPI_S3_DRAIN) {
         dlpi_s3_connection_drain(io, connection);
     } else {
         dlpi_s3_connection_free(io, connection);
@@ -7488,7 +7470,7 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
         dlpi_s3_connection *connection = &io->connections[i];
-        if (connection->state == DLPI_S3_LINK_FREE || connection->range ||
+        if (connection->state == DLPI_S3_CONNECTION_FREE || connection->range ||
             connection->origin->ops > 0)
             continue;
         dlpi_s3_connection_close(io, connection);
@@ -8043,9 +8025,8 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* What tells versions of an object apart where its ETag does not, or must not differ between the
-   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
-   first answer's are kept. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
+   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -8118,11 +8099,7 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     if (!dlpi_s3_xml_text(connection->error, connection->error_n, "Error/ActualObjectSize", text,
                           sizeof text))
         return UINT64_MAX;
-    for (const char *p = text; *p; p++) {
-        if (*p < '0' || *p > '9' || n > (uint64_t)INT64_MAX / 10 - 1) return UINT64_MAX;
-        n = n * 10 + (uint64_t)(*p - '0');
-    }
-    return text[0] ? n : UINT64_MAX;
+    return dlpi_s3_decimal(text, strlen(text), &n) ? n : UINT64_MAX;
 }
 
 /* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
@@ -8282,7 +8259,7 @@ static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connectio
     int32_t ms = io->desc->first_byte_timeout_ms;
     connection->unsent = connection->deaf;
     if (connection->http.head_done) return; /* the answer came first, and is being read */
-    connection->state = DLPI_S3_LINK_WAITING;
+    connection->state = DLPI_S3_CONNECTION_WAITING;
     connection->sent_ns = io->now;
     dlpi_s3_due(io, &connection->timer,
                 connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
@@ -8344,7 +8321,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     connection->unsent = true;
     connection->sent_ns = connection->queued = 0;
     connection->error_n = 0;
-    connection->state = DLPI_S3_LINK_SENDING;
+    connection->state = DLPI_S3_CONNECTION_SENDING;
     if (range->n_connections == 0) io->on_wire++;
     range->connections[range->n_connections++] = connection;
     range->fresh = false;
@@ -8401,7 +8378,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     int code;
     dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
     if (h->status < 200 || h->status > 299) {
-        connection->state = DLPI_S3_LINK_ERROR;
+        connection->state = DLPI_S3_CONNECTION_ERROR;
         return true;
     }
     code = dlpi_s3_head_classify(connection);
@@ -8414,7 +8391,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
         return false;
     }
     dlpi_s3_connection_wins(io, connection);
-    connection->state = DLPI_S3_LINK_BODY;
+    connection->state = DLPI_S3_CONNECTION_BODY;
     connection->moved_ns = connection->body_ns = io->now;
     connection->body_from = connection->range->done;
     dlpi_s3_body_due(io, connection);
@@ -8440,7 +8417,7 @@ static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
-    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+    if (connection->state == DLPI_S3_CONNECTION_BODY && range->done > connection->body_from &&
         connection->body_ns > io->returned_ns) {
         dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
         dlpi_s3_paced(&io->patience, &pace);
@@ -8496,7 +8473,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
         return;
     }
     op = range->op;
-    if (connection->state == DLPI_S3_LINK_ERROR) {
+    if (connection->state == DLPI_S3_CONNECTION_ERROR) {
         dlpi_s3_connection_told(io, connection);
         return;
     }
@@ -8558,9 +8535,9 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
                                     size_t n) {
     dlpi_s3_range *range = connection->range;
     if (!at) return true;
-    if (connection->state == DLPI_S3_LINK_ERROR)
+    if (connection->state == DLPI_S3_CONNECTION_ERROR)
         return dlpi_s3_connection_error(io, connection, at, n);
-    if (connection->state != DLPI_S3_LINK_BODY || range->op->r->method != DLP_S3_GET)
+    if (connection->state != DLPI_S3_CONNECTION_BODY || range->op->r->method != DLP_S3_GET)
         return dlpi_s3_connection_waste(io, connection, n);
     if (connection->skip) {
         uint64_t had = n < connection->skip ? n : connection->skip;
@@ -8582,12 +8559,12 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
-static bool dlpi_s3_connection_schedule(dlp_s3_io *io, dlpi_s3_connection *connection,
-                                        const char *bytes, size_t n) {
+static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                    const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, body_n;
-        int code = dlpi_s3_http_schedule(&connection->http, bytes, n, &used, &body, &body_n);
+        int code = dlpi_s3_http_feed(&connection->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
         if (n > 0 && connection->http.done)
@@ -8614,7 +8591,7 @@ static bool dlpi_s3_connection_schedule(dlp_s3_io *io, dlpi_s3_connection *conne
 
 /* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
 static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
-    return connection->state == DLPI_S3_LINK_BODY && connection->range &&
+    return connection->state == DLPI_S3_CONNECTION_BODY && connection->range &&
            connection->range->done == connection->range->bytes;
 }
 
@@ -8642,9 +8619,9 @@ static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connec
     char *to = NULL;
     *straight = false;
     *n = connection->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
-    if (direct == 0 || connection->state == DLPI_S3_LINK_ERROR) return io->scratch;
+    if (direct == 0 || connection->state == DLPI_S3_CONNECTION_ERROR) return io->scratch;
     *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
-    if (connection->state != DLPI_S3_LINK_BODY || connection->skip ||
+    if (connection->state != DLPI_S3_CONNECTION_BODY || connection->skip ||
         connection->range->op->r->method != DLP_S3_GET)
         return io->scratch;
     to = dlpi_s3_range_room(connection->range, &room);
@@ -8681,7 +8658,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
                 dlpi_s3_connection_done(io, connection); /* a 200 goes on after the range */
                 return;
             }
-        } else if (!dlpi_s3_connection_schedule(io, connection, to, (size_t)got)) {
+        } else if (!dlpi_s3_connection_feed(io, connection, to, (size_t)got)) {
             return;
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
@@ -8692,7 +8669,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
-        connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
+        connection->state == DLPI_S3_CONNECTION_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
 }
 
 /* ---- what is to be done next ---- */
@@ -8790,7 +8767,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_ring_out(&connection->node);
     connection->origin = origin;
     connection->range = NULL;
-    connection->state = DLPI_S3_LINK_OPENING;
+    connection->state = DLPI_S3_CONNECTION_OPENING;
     connection->served = 0;
     connection->low_water = 1;
     connection->unsent = connection->late = connection->raced = false;
@@ -8839,7 +8816,7 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
    it counts for nothing until it is there. Returns whether it may still come. */
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
-    if (connection->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
     connection->late = true;
@@ -8979,10 +8956,10 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
         return;
     }
     switch (connection->state) {
-    case DLPI_S3_LINK_IDLE:
-    case DLPI_S3_LINK_DRAIN: dlpi_s3_connection_close(io, connection); return;
-    case DLPI_S3_LINK_OPENING: break;
-    case DLPI_S3_LINK_WAITING:
+    case DLPI_S3_CONNECTION_IDLE:
+    case DLPI_S3_CONNECTION_DRAIN: dlpi_s3_connection_close(io, connection); return;
+    case DLPI_S3_CONNECTION_OPENING: break;
+    case DLPI_S3_CONNECTION_WAITING:
         ms = io->desc->first_byte_timeout_ms;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
@@ -8993,7 +8970,7 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
-    if (connection->state != DLPI_S3_LINK_OPENING) {
+    if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
     }
@@ -9044,10 +9021,10 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
    from its last byte on. */
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
-    bool sent = connection->state == DLPI_S3_LINK_WAITING;
+    bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
     int n = 0;
     if (!connection->queued || connection->deaf ||
-        (!sent && connection->state != DLPI_S3_LINK_SENDING))
+        (!sent && connection->state != DLPI_S3_CONNECTION_SENDING))
         return false;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
@@ -9099,9 +9076,10 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
         return true;
-    if (connection->state != DLPI_S3_LINK_BODY) return false;
+    if (connection->state != DLPI_S3_CONNECTION_BODY) return false;
     dlpi_s3_connection_read(io, connection);
-    if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
+    if (connection->generation != generation || connection->state != DLPI_S3_CONNECTION_BODY)
+        return true;
     if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
     if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
@@ -9134,9 +9112,9 @@ static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connecti
                                      uint32_t events) {
     uint32_t generation = connection->generation;
     switch (connection->state) {
-    case DLPI_S3_LINK_FREE: return;
-    case DLPI_S3_LINK_OPENING: dlpi_s3_connection_open(io, connection); return;
-    case DLPI_S3_LINK_IDLE: dlpi_s3_connection_stirs(io, connection); return;
+    case DLPI_S3_CONNECTION_FREE: return;
+    case DLPI_S3_CONNECTION_OPENING: dlpi_s3_connection_open(io, connection); return;
+    case DLPI_S3_CONNECTION_IDLE: dlpi_s3_connection_stirs(io, connection); return;
     default: break;
     }
     if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_connection_read(io, connection);
@@ -9895,13 +9873,6 @@ static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
     return NULL;
 }
 
-static bool dlpi_s3_page_number(const char *text, uint64_t *out) {
-    size_t n = strlen(text);
-    int64_t v = n >= 1 && n <= 18 ? dlpi_s3_number(text, n) : -1;
-    if (v >= 0) *out = (uint64_t)v;
-    return v >= 0;
-}
-
 /* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
 static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
     bool key = false, size = false;
@@ -9917,7 +9888,7 @@ static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
             key = true;
         } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
             wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            size = !wrong && dlpi_s3_page_number(text, &c->object.bytes);
+            size = !wrong && dlpi_s3_decimal(text, strlen(text), &c->object.bytes);
         } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
             wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
             if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
@@ -9968,8 +9939,9 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
-   prefix some of its keys do. Returns NULL, or what is wrong. */
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
+   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
+   what is wrong. */
 static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
     dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
@@ -10482,13 +10454,6 @@ static int dlpi_src_line(FILE *f, char *line) {
     return c == EOF && n == 0 ? -1 : n;
 }
 
-static int dlpi_src_hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* Decode a key in its place. Returns what is wrong with it, or NULL. */
 static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
@@ -10499,8 +10464,8 @@ static const char *dlpi_src_key_decode(char *key) {
             *to++ = *at;
             continue;
         }
-        high = dlpi_src_hex_digit(at[1]);
-        low = high < 0 ? -1 : dlpi_src_hex_digit(at[2]);
+        high = dlpi_s3_hex_digit(at[1]);
+        low = high < 0 ? -1 : dlpi_s3_hex_digit(at[2]);
         if (low < 0) return "'%' without two hexadecimal digits";
         if (high + low == 0) return "a key has no zero bytes";
         *to++ = (char)(high << 4 | low);
@@ -10508,19 +10473,6 @@ static const char *dlpi_src_key_decode(char *key) {
     }
     *to = 0;
     return NULL;
-}
-
-/* Read a number of digits alone. Returns false where there is none, or it is past INT64_MAX. */
-static bool dlpi_src_digits(const char *text, uint64_t *out) {
-    uint64_t n = 0;
-    if (*text == 0) return false;
-    for (; *text >= '0' && *text <= '9'; text++) {
-        if (n > INT64_MAX / 10) return false; /* or it would wrap */
-        n = n * 10 + (uint64_t)(*text - '0');
-        if (n > INT64_MAX) return false;
-    }
-    *out = n;
-    return *text == 0;
 }
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
@@ -10543,13 +10495,14 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
-    else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
+    else if (columns > 1 && !dlpi_s3_decimal(column[1], strlen(column[1]), &e->offset))
         return "the offset is no number, nor '*'";
     if (columns > 1 && strcmp(column[2], "-") == 0)
         e->length = DLP_S3_EMPTY;
-    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+    else if (columns > 1 && !dlpi_s3_decimal(column[2], strlen(column[2]), &e->length))
         return "the length is no number, nor '-'";
-    if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
+    if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
+        return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
 

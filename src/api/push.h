@@ -4,7 +4,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child
-   processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
+   processes, or other programs by a path) push items into a bundle of lanes (>>queues),
    one lane for each, and a pipe makes batches of them.
 
      dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2, .writers = 1},

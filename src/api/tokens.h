@@ -31,8 +31,8 @@
 
    A shard without a header of llm.c may be anything. A shard that begins with the magic of another
    format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
-   tokens are looked at as well. If every other word there is below 16, the ids have twice as many
-   bytes as `format` says; if most ids are above 2^24, they have fewer; or all bytes are text. Each
+   tokens are looked at as well. If every other word there is below 16, the ids have more bytes than
+   `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
    is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
    refusal and warnings off. */
 

@@ -133,3 +133,64 @@ static int dlpi_cpu_count(void) {
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
+
+/* ---- what a thread has of the cores ---- */
+
+#define DLPI_CPU_PROBE_NS UINT64_C(5000000)
+
+/* A thread's use of the cores, as it was noted last. A thread that does other work too is probed
+   every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
+   like it. */
+typedef struct dlpi_cpu {
+    uint64_t noted_ns, used_ns, waited_ns;
+    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
+    double used_share, waited_share; /* of the time of the last probe */
+} dlpi_cpu;
+
+/* Read how long the calling thread has used a core, and how long it was ready to run while others
+   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
+   as it is. */
+static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
+    struct timespec t;
+    uint64_t sched[2];
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
+        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
+}
+
+/* How often the calling thread has slept. */
+static uint64_t dlpi_cpu_sleeps(void) {
+    struct rusage use;
+    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
+}
+
+/* Begin a probe. False: it is too early. */
+static bool dlpi_cpu_probe_begin(dlpi_cpu *cpu, uint64_t now) {
+    if (now - cpu->noted_ns < DLPI_CPU_PROBE_NS) return false;
+    cpu->noted_ns = now;
+    cpu->sleeps = dlpi_cpu_sleeps() + 1;
+    dlpi_cpu_read(cpu, true);
+    return true;
+}
+
+/* If a probe is under way, forget it, and let the next one begin at once. */
+static void dlpi_cpu_probe_drop(dlpi_cpu *cpu) {
+    if (cpu->sleeps != 0) cpu->noted_ns = 0;
+    cpu->sleeps = 0;
+}
+
+/* If a probe is under way, end it: a stretch of ns, more than 0. A thread that never slept had a
+   core, or waited for one, all the time; many kernels tell no more. */
+static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
+    const dlpi_cpu last = *cpu;
+    uint64_t used, waited;
+    if (cpu->sleeps == 0) return;
+    dlpi_cpu_read(cpu, true);
+    used = cpu->used_ns - last.used_ns;
+    if (used > ns) used = ns;
+    waited = cpu->waited_ns - last.waited_ns;
+    if (waited > ns - used || dlpi_cpu_sleeps() + 1 == cpu->sleeps) waited = ns - used;
+    cpu->used_share = (double)used / (double)ns;
+    cpu->waited_share = (double)waited / (double)ns;
+    cpu->sleeps = 0;
+}

@@ -300,25 +300,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
-static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
-    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
-    for (uint32_t f = 0; p->items.any_ragged && f < p->items.n; f++) {
-        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
-        uint32_t empty = 0, full = 0;
-        if (!p->items.at[f].f.ragged) continue;
-        for (uint32_t r = 0; r < n; r++) {
-            full += length[r] != 0;
-            empty += length[r] == 0 && dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        }
-        if (full == 0 && empty > 0)
-            dlpi_warn(p,
-                      "field \"%s\": all %" PRIu32 " rows of the first batch are empty; fetch must "
-                      "set its item->length[] to the number of rows that it wrote",
-                      p->items.at[f].name, empty);
-    }
-}
-
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -347,10 +328,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
-        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0) {
+        if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
-            dlpi_warn_empty(p, *s);
-        }
         return DLP_OK;
     }
 }
@@ -368,37 +347,13 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
-/* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
-   has rows that are not valid. */
-__attribute__((noinline)) static void dlpi_warn_left_out(dlp_pipe *p) {
-    uint64_t from, n = dlpi_skip_count(p->ctl, &from);
-    if (from < p->skips_seen) from = p->skips_seen;
-    p->skips_seen = n;
-    for (; from != n; from++) {
-        dlp_skip k;
-        dlpi_stage *st;
-        if (!dlpi_skip_read(p->ctl, from, &k) || k.code != DLP_SKIP) continue;
-        st = &p->stages[k.stage];
-        if (st->skip_told || st->w.on_error != DLP_ON_ERROR_RAISE) continue;
-        st->skip_told = true;
-        dlpi_warn(p,
-                  "stage \"%s\": DLP_SKIP left item %" PRIu64
-                  " out: its row is zeros, its valid[] is 0. Skip such rows%s",
-                  st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
-    }
-}
-
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
-    if (p->lends) {
-        rc = dlpi_next_lender(p, out, timeout_ms);
-    } else {
-        rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        rc = p->source->agreed(p, rc, b, s);
-        if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
-    }
-    if (rc == DLP_OK && DLPI_UNLIKELY((*out)->valid_count < (*out)->count)) dlpi_warn_left_out(p);
+    if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    rc = p->source->agreed(p, rc, b, s);
+    if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }

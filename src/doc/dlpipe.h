@@ -26,7 +26,8 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
+   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
+      the slow one.
    The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
    wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 

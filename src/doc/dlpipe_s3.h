@@ -140,12 +140,12 @@
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
    random. What ends a request is time without progress, progress_timeout_ms, so that a server may
    be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
-   earlier attempt had brought already is no progress. When all workers of a client together had
-   retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second or
-   more without any wakes all that wait, in all workers. After 16 failures without an answer
-   the log is told no longer of each, but every 5 seconds how long there has been none; then, that
-   it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
+   earlier attempt had brought already is no progress. When all workers of a client together have
+   had retry_tokens more retries than successes, most requests fail: each retry then waits as the
+   last ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second
+   or more without any wakes all that wait, in all workers. After 16 failures without an answer the
+   log is told no longer of each, but every 5 seconds how long there has been none; then, that it is
+   over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
    A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
    of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where

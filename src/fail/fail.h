@@ -139,9 +139,9 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
-    if (p->n_warnings < 8) {
-        memcpy(p->warnings[p->n_warnings], text, sizeof text);
-        dlpi_credit_publish_quiet(&p->n_warnings, p->n_warnings + 1); /* V1 -> V1: to explain */
+    if (p->warnings.n < 8) {
+        memcpy(p->warnings.text[p->warnings.n], text, sizeof text);
+        dlpi_credit_publish_quiet(&p->warnings.n, p->warnings.n + 1); /* V1 -> V1: to explain */
     }
     if (p->d.log) p->d.log(p->d.log_user, text);
 }

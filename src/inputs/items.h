@@ -89,8 +89,8 @@ static uint64_t *dlpi_expand_lengths_at(const dlpi_fields *fs, uint8_t *to, dlpi
 }
 
 /* Show the fields that lie at `to` as those of an item. */
-static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                              dlpi_expand_item *by) {
+DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs,
+                                   const uint64_t *at, dlpi_expand_item *by) {
     it->length = dlpi_expand_lengths_at(fs, to, by);
     for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
@@ -100,8 +100,8 @@ static void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
 /* An item whose fields lie at `to`, as zeros. */
 static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
                               dlpi_expand_item *by, bool zero) {
+    memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
     dlpi_expand_point(it, to, fs, at, by);
-    memset(it->length, 0, fs->n * 8u);
     if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
@@ -119,8 +119,8 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
 
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
-                             dlpi_expand_item *by) {
+DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
+                                  dlpi_expand_item *by) {
     int rc = 0;
     dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);

@@ -44,8 +44,8 @@ DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_seen s;
     int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
-    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->n_warnings) : 0; /* V1 <- V1 */
-    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings[i]);
+    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
+    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
     if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
     return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }

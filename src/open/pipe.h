@@ -3,6 +3,7 @@
 #include "report/stats.h"
 #include "device/dlpack.h"
 #include "open/ranks.h"
+#include "open/warn.h"
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -103,7 +104,9 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    return dlpi_next(p, out, timeout_ms);
+    rc = dlpi_next(p, out, timeout_ms);
+    if (rc == DLP_OK) dlpi_warn_batch(p, *out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
@@ -204,7 +207,7 @@ DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
 }
 
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
-    return p != NULL && i >= 0 && (uint64_t)i < p->n_warnings ? p->warnings[i] : NULL;
+    return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {

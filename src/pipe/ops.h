@@ -197,8 +197,8 @@ typedef struct dlpi_reader {
 /* What a reader says of those who write: in the fetch stage's record of its own. */
 typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
     uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers;       /* ends that were read, of so many */
-    uint64_t last;                 /* the number of a writer that is gone without an end; 0: none */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
 } dlpi_reader_words;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_basic, system/core/pipe_wrap */
 #include "api/queues.h"
+#include "base/cpus.h"
 #include "order/order.h"
 #include "pipe/ops.h"
 #include "pipe/region.h"
@@ -61,9 +62,8 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
-    int lets_pass;  /* 1: rows of items that are not its own may pass it unseen */
-    int held;       /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
-    bool skip_told; /* the consumer was warned of DLP_SKIP in this stage */
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
+    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -81,13 +81,6 @@ struct dlp_call {
     uint32_t used_random; /* 1: the callback called dlp_item_random */
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
-
-typedef struct dlpi_cpu { /* of a thread, as it was noted last */
-    uint64_t noted_ns, used_ns, waited_ns;
-    double used_share, waited_share; /* of an inline worker's time, in its last sample */
-    uint64_t sleeps;                 /* at the sample's begin */
-    bool sampling;
-} dlpi_cpu;
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
@@ -314,6 +307,14 @@ typedef struct dlpi_after { /* the state after all that was delivered */
     dlpi_source_state source;
 } dlpi_after;
 
+typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
+    uint64_t n;                /* V1: complete ones */
+    char text[8][160];
+    uint64_t skips_seen; /* entries of the list of skips that were read */
+    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
+    bool first_seen;     /* the first batch was looked at */
+} dlpi_warnings;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
@@ -326,10 +327,8 @@ struct dlp_pipe {
     uint32_t can_wake;   /* S2: ctl and waiters are there */
     int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err;  /* of the last next that returned DLP_ERR_HELD */
-    uint64_t n_warnings; /* V1: of complete warnings */
-    char warnings[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that the consumer has read */
+    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */

@@ -157,6 +157,15 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
+/* What else to change if the stage can have one worker only; NULL if it can have more. */
+static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
+    dlpi_reader_words words;
+    memcpy(&words, g->own, sizeof words);
+    if (g->kind == DLP_STAGE_FETCH && words.writers > 0)
+        return "what is pushed has one reader; push fewer and larger items";
+    return dlpi_words_ops(g)->words.slow;
+}
+
 /* True if a simulation of the pipe as it is gives about what was measured. */
 static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
     return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
@@ -233,7 +242,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                                 const dlpi_verdict *v) {
     const int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
-    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_words_ops(g)->words.slow != NULL;
+    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL;
     int32_t workers[DLPI_INLINE_STEPS];
     dlp_predict gives[DLPI_INLINE_STEPS];
     const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
@@ -297,8 +306,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (dlpi_words_ops(g)->words.slow != NULL) {
-        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_words_ops(g)->words.slow);
+    if (dlpi_stage_slow(g) != NULL) {
+        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_stage_slow(g));
     } else if (w < g->workers_max) {
         dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
                       g->workers_max);

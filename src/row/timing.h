@@ -65,19 +65,8 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
         dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
-/* Read how long the calling thread has used a core, and how long it was ready to run while others
-   had the cores. The second is asked of a file: only if `file`. What the system does not tell stays
-   as it is. */
-static void dlpi_cpu_read(dlpi_cpu *cpu, bool file) {
-    struct timespec t;
-    uint64_t sched[2];
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-        cpu->used_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    if (file && dlpi_read_first("/proc/thread-self/schedstat", sched, 2)) cpu->waited_ns = sched[1];
-}
-
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
-   and how long it waited for one; the second not at each short sleep. */
+   and how long it waited for one. The second is not asked at each short sleep. */
 static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     const dlpi_cpu last = *cpu;
     const bool file = now - cpu->noted_ns > DLPI_CPU_NOTE_NS;
@@ -87,50 +76,18 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     dlpi_bump(&w->block->core_wait_ns, cpu->waited_ns - last.waited_ns);
 }
 
-/* ---- the cores that inline workers use ----
-   The thread of an inline worker is the consumer's, which does other things too. So a sample is
-   taken of it every 5 ms: one stretch of work, from last_ns to the next reading of the clock. Work
-   between two samples is taken to use the cores as the last sample did. A thread that never slept
-   in a stretch had a core, or waited for one, all the time: many kernels tell no more. */
-#define DLPI_CPU_SAMPLE_NS UINT64_C(5000000)
-
-/* How often the calling thread has slept. */
-static uint64_t dlpi_cpu_sleeps(void) {
-    struct rusage use;
-    return getrusage(RUSAGE_THREAD, &use) == 0 ? (uint64_t)use.ru_nvcsw : 0;
-}
-
-/* Begin a sample if one is due. What it costs is no work. */
-static void dlpi_cpu_sample_begin(dlpi_worker *w) {
-    dlpi_cpu *cpu = &w->cpu;
-    if (w->started || w->last_ns - cpu->noted_ns < DLPI_CPU_SAMPLE_NS) return;
-    cpu->noted_ns = w->last_ns;
-    cpu->sampling = true;
-    cpu->sleeps = dlpi_cpu_sleeps();
-    dlpi_cpu_read(cpu, true);
+/* Begin a probe of an inline worker if one is due. What it costs is no work. */
+static void dlpi_clock_probe(dlpi_worker *w) {
+    if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
     w->last_ns = dlpi_now_ns();
 }
 
-/* The sample is over: a stretch of ns, more than 0. */
-static void dlpi_cpu_sample_end(dlpi_cpu *cpu, uint64_t ns) {
-    const dlpi_cpu last = *cpu;
-    uint64_t used, waited;
-    dlpi_cpu_read(cpu, true);
-    used = cpu->used_ns - last.used_ns;
-    if (used > ns) used = ns;
-    waited = cpu->waited_ns - last.waited_ns;
-    if (waited > ns - used || dlpi_cpu_sleeps() == cpu->sleeps) waited = ns - used;
-    cpu->used_share = (double)used / (double)ns;
-    cpu->waited_share = (double)waited / (double)ns;
-    cpu->sampling = false;
-}
-
-/* An inline worker has worked for ns, more than 0. */
-static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns) {
-    double all = (double)ns * w->p->pace.call_clock_every;
-    if (w->cpu.sampling) dlpi_cpu_sample_end(&w->cpu, ns);
-    dlpi_bump(&w->block->cpu_ns, (uint64_t)(all * w->cpu.used_share));
-    dlpi_bump(&w->block->core_wait_ns, (uint64_t)(all * w->cpu.waited_share));
+/* Add what an inline worker has used of the cores in a stretch of ns, which stands for `all` ns. */
+static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
+    if (w->started || ns == 0) return;
+    dlpi_cpu_probe_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -138,8 +95,8 @@ static void dlpi_clock_in(dlpi_worker *w) {
     if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
-    if (w->cpu.sampling) w->cpu.noted_ns = 0; /* the call in which it began is over: once more */
-    dlpi_cpu_sample_begin(w);
+    dlpi_cpu_probe_drop(&w->cpu); /* of a call that is over */
+    dlpi_clock_probe(w);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
@@ -166,7 +123,7 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each;
+    uint64_t now, ns, each, all;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -179,15 +136,16 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
-    if (!w->started && ns > 0) dlpi_cpu_inline(w, ns);
+    all = w->started ? ns : ns * w->p->pace.call_clock_every;
+    dlpi_bump(&block->busy_ns, all);
+    dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
-    dlpi_cpu_sample_begin(w);
+    dlpi_clock_probe(w);
     DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */

@@ -28,7 +28,7 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
 static void dlpi_s3_origins_clear(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_connections; i++) {
         dlpi_s3_connection *connection = &io->connections[i];
-        if (connection->state == DLPI_S3_LINK_FREE || connection->range ||
+        if (connection->state == DLPI_S3_CONNECTION_FREE || connection->range ||
             connection->origin->ops > 0)
             continue;
         dlpi_s3_connection_close(io, connection);

@@ -166,9 +166,8 @@ static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_OTHER;
 }
 
-/* What tells versions of an object apart where its ETag does not, or must not differ between the
-   answers that its bytes come from: Content-Encoding, version, and without an ETag the time. The
-   first answer's are kept. */
+/* Compare Content-Encoding, version id and, if there is no ETag, Last-Modified with those of the
+   first answer, which are kept. Bytes of answers that differ in one of them are never joined. */
 static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
     uint64_t modified = h->etag_sum ? 0 : h->modified_sum;
     uint64_t asked =
@@ -241,11 +240,7 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
     if (!dlpi_s3_xml_text(connection->error, connection->error_n, "Error/ActualObjectSize", text,
                           sizeof text))
         return UINT64_MAX;
-    for (const char *p = text; *p; p++) {
-        if (*p < '0' || *p > '9' || n > (uint64_t)INT64_MAX / 10 - 1) return UINT64_MAX;
-        n = n * 10 + (uint64_t)(*p - '0');
-    }
-    return text[0] ? n : UINT64_MAX;
+    return dlpi_s3_decimal(text, strlen(text), &n) ? n : UINT64_MAX;
 }
 
 /* Whether a 416 may be of another version than if_match names: it need not tell an ETag. That of a
@@ -405,7 +400,7 @@ static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connectio
     int32_t ms = io->desc->first_byte_timeout_ms;
     connection->unsent = connection->deaf;
     if (connection->http.head_done) return; /* the answer came first, and is being read */
-    connection->state = DLPI_S3_LINK_WAITING;
+    connection->state = DLPI_S3_CONNECTION_WAITING;
     connection->sent_ns = io->now;
     dlpi_s3_due(io, &connection->timer,
                 connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
@@ -467,7 +462,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     connection->unsent = true;
     connection->sent_ns = connection->queued = 0;
     connection->error_n = 0;
-    connection->state = DLPI_S3_LINK_SENDING;
+    connection->state = DLPI_S3_CONNECTION_SENDING;
     if (range->n_connections == 0) io->on_wire++;
     range->connections[range->n_connections++] = connection;
     range->fresh = false;
@@ -524,7 +519,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     int code;
     dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
     if (h->status < 200 || h->status > 299) {
-        connection->state = DLPI_S3_LINK_ERROR;
+        connection->state = DLPI_S3_CONNECTION_ERROR;
         return true;
     }
     code = dlpi_s3_head_classify(connection);
@@ -537,7 +532,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
         return false;
     }
     dlpi_s3_connection_wins(io, connection);
-    connection->state = DLPI_S3_LINK_BODY;
+    connection->state = DLPI_S3_CONNECTION_BODY;
     connection->moved_ns = connection->body_ns = io->now;
     connection->body_from = connection->range->done;
     dlpi_s3_body_due(io, connection);
@@ -563,7 +558,7 @@ static dlpi_s3_body_pace dlpi_s3_connection_pace(const dlp_s3_io *io,
 /* The range has what it is there for. */
 static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
-    if (connection->state == DLPI_S3_LINK_BODY && range->done > connection->body_from &&
+    if (connection->state == DLPI_S3_CONNECTION_BODY && range->done > connection->body_from &&
         connection->body_ns > io->returned_ns) {
         dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
         dlpi_s3_paced(&io->patience, &pace);
@@ -619,7 +614,7 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
         return;
     }
     op = range->op;
-    if (connection->state == DLPI_S3_LINK_ERROR) {
+    if (connection->state == DLPI_S3_CONNECTION_ERROR) {
         dlpi_s3_connection_told(io, connection);
         return;
     }
@@ -681,9 +676,9 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
                                     size_t n) {
     dlpi_s3_range *range = connection->range;
     if (!at) return true;
-    if (connection->state == DLPI_S3_LINK_ERROR)
+    if (connection->state == DLPI_S3_CONNECTION_ERROR)
         return dlpi_s3_connection_error(io, connection, at, n);
-    if (connection->state != DLPI_S3_LINK_BODY || range->op->r->method != DLP_S3_GET)
+    if (connection->state != DLPI_S3_CONNECTION_BODY || range->op->r->method != DLP_S3_GET)
         return dlpi_s3_connection_waste(io, connection, n);
     if (connection->skip) {
         uint64_t had = n < connection->skip ? n : connection->skip;
@@ -705,12 +700,12 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
-static bool dlpi_s3_connection_schedule(dlp_s3_io *io, dlpi_s3_connection *connection,
-                                        const char *bytes, size_t n) {
+static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                    const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, body_n;
-        int code = dlpi_s3_http_schedule(&connection->http, bytes, n, &used, &body, &body_n);
+        int code = dlpi_s3_http_feed(&connection->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
         if (n > 0 && connection->http.done)
@@ -737,7 +732,7 @@ static bool dlpi_s3_connection_schedule(dlp_s3_io *io, dlpi_s3_connection *conne
 
 /* Whether its range has all bytes, and only the mark of the answer's end, of chunks, is missing. */
 static bool dlpi_s3_connection_whole(const dlpi_s3_connection *connection) {
-    return connection->state == DLPI_S3_LINK_BODY && connection->range &&
+    return connection->state == DLPI_S3_CONNECTION_BODY && connection->range &&
            connection->range->done == connection->range->bytes;
 }
 
@@ -765,9 +760,9 @@ static char *dlpi_s3_connection_target(dlp_s3_io *io, dlpi_s3_connection *connec
     char *to = NULL;
     *straight = false;
     *n = connection->http.head_done ? 16384 : DLPI_S3_HEAD_READ;
-    if (direct == 0 || connection->state == DLPI_S3_LINK_ERROR) return io->scratch;
+    if (direct == 0 || connection->state == DLPI_S3_CONNECTION_ERROR) return io->scratch;
     *n = direct < DLPI_S3_SCRATCH ? direct : DLPI_S3_SCRATCH;
-    if (connection->state != DLPI_S3_LINK_BODY || connection->skip ||
+    if (connection->state != DLPI_S3_CONNECTION_BODY || connection->skip ||
         connection->range->op->r->method != DLP_S3_GET)
         return io->scratch;
     to = dlpi_s3_range_room(connection->range, &room);
@@ -804,7 +799,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
                 dlpi_s3_connection_done(io, connection); /* a 200 goes on after the range */
                 return;
             }
-        } else if (!dlpi_s3_connection_schedule(io, connection, to, (size_t)got)) {
+        } else if (!dlpi_s3_connection_feed(io, connection, to, (size_t)got)) {
             return;
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
@@ -815,5 +810,5 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (moved) connection->moved_ns = io->now;
     dlpi_s3_connection_low_water(
         io, connection,
-        connection->state == DLPI_S3_LINK_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
+        connection->state == DLPI_S3_CONNECTION_BODY ? dlpi_s3_http_direct(&connection->http) : 1);
 }

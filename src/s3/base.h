@@ -19,7 +19,7 @@ static inline int64_t dlpi_s3_real_s(void) {
 }
 
 /* Copy a string, cut where it is too long, always terminated. Returns whether all of it fitted. */
-__attribute__((unused)) static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
+static bool dlpi_s3_copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from), take;
     if (size == 0) return false;
     take = n < size ? n : size - 1;

@@ -33,16 +33,16 @@ static void dlpi_s3_connection_low_water(dlp_s3_io *io, dlpi_s3_connection *conn
 
 /* The connection has no range. */
 static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    if (connection->state == DLPI_S3_LINK_OPENING && !connection->raced)
+    if (connection->state == DLPI_S3_CONNECTION_OPENING && !connection->raced)
         connection->origin->opening--;
-    if (connection->state == DLPI_S3_LINK_IDLE) io->n_idle--;
+    if (connection->state == DLPI_S3_CONNECTION_IDLE) io->n_idle--;
     dlpi_s3_ring_out(&connection->node);
     dlpi_s3_ring_out(&connection->age);
     dlpi_s3_timer_stop(&connection->timer);
     if (connection->events) /* closing is not enough: a child of a fork may have the socket, too */
         epoll_ctl(io->epoll, EPOLL_CTL_DEL, connection->conn.fd, NULL);
     dlpi_s3_conn_close(&connection->conn);
-    connection->state = DLPI_S3_LINK_FREE;
+    connection->state = DLPI_S3_CONNECTION_FREE;
     connection->generation++;
     connection->events = 0;
     connection->origin->connections--;
@@ -53,7 +53,7 @@ static void dlpi_s3_connection_close(dlp_s3_io *io, dlpi_s3_connection *connecti
 /* It may carry a request. */
 static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connection) {
     io->n_idle++;
-    connection->state = DLPI_S3_LINK_IDLE;
+    connection->state = DLPI_S3_CONNECTION_IDLE;
     connection->sent_ns = io->now;
     dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
@@ -67,7 +67,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t ms = io->desc->stall_timeout_ms;
-    connection->state = DLPI_S3_LINK_DRAIN;
+    connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &connection->age);
     dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
@@ -92,7 +92,7 @@ static void dlpi_s3_connection_free(dlp_s3_io *io, dlpi_s3_connection *connectio
 /* The answer that is still to come is not wanted. expected: its length, as far as that is known. */
 static void dlpi_s3_connection_abandon(dlp_s3_io *io, dlpi_s3_connection *connection,
                                        uint64_t expected) {
-    if (connection->state == DLPI_S3_LINK_WAITING && expected <= DLPI_S3_DRAIN) {
+    if (connection->state == DLPI_S3_CONNECTION_WAITING && expected <= DLPI_S3_DRAIN) {
         dlpi_s3_connection_drain(io, connection);
     } else {
         dlpi_s3_connection_free(io, connection);

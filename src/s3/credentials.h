@@ -130,11 +130,11 @@ static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_
 }
 
 /* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
-static int dlpi_s3_ask_schedule(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
+static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, n_body;
-        int what = dlpi_s3_http_schedule(&s->http, bytes, n, &used, &body, &n_body);
+        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
         bytes += used;
         n -= used;
         if (what == DLPI_S3_HTTP_BAD) {
@@ -162,7 +162,7 @@ static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_w
     while (whole == 0) {
         int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
         if (got > 0)
-            whole = dlpi_s3_ask_schedule(a, s, bytes, (size_t)got);
+            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
         else if (got == 0)
             whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
                         ? 1

@@ -67,7 +67,7 @@ typedef struct dlpi_s3_helper {
 
 /* Make one: no thread yet. owner: copied, NULL: names only. Returns NULL: no memory, or no
    descriptor, see errno. */
-__attribute__((unused)) static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
+static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
     if (!h) return NULL;
     h->news_fd = dlpi_fd_above(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -226,7 +226,7 @@ static void dlpi_s3_helper_calm(dlpi_s3_helper *h) {
 /* Let go of it: joined if it is idle, else left to itself. In the child of a fork its thread is not
    there; what that held in the moment of the fork is left as it is. Waits for a refresh to be given
    up, at most 300 ms. */
-__attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
+static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_t thread;
     bool join;
     if (!h) return;
@@ -254,7 +254,7 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
 static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
 /* Before its news is looked at. */
-__attribute__((unused)) static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
+static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
     if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
@@ -352,9 +352,8 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
    will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
    DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
    wait. */
-__attribute__((unused)) static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host,
-                                                          uint16_t port, dlpi_s3_address *out,
-                                                          int *errnum, char *why, size_t size) {
+static int dlpi_s3_helper_address(dlpi_s3_helper *h, const char *host, uint16_t port,
+                                  dlpi_s3_address *out, int *errnum, char *why, size_t size) {
     int code = DLP_ERR_FORKED;
     *errnum = 0;
     if (dlpi_s3_address_numeric(host, port, out)) return 0;
@@ -384,8 +383,8 @@ static void dlpi_s3_name_tried(dlpi_s3_name *name, uint32_t i, bool worked, uint
 /* Tell how connecting to an address of a host went: those that failed are put last for a while. If
    all have failed, the name is looked up again. Returns true if an address did not fail lately: try
    that one at once. */
-__attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host,
-                                                         const dlpi_s3_address *a, bool worked) {
+static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, const char *host, const dlpi_s3_address *a,
+                                 bool worked) {
     uint64_t now = dlpi_s3_now_ns();
     bool another = false;
     pthread_mutex_lock(&h->lock);
@@ -404,8 +403,7 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
 /* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
    when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
    has no owner). */
-__attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version,
-                                                          bool force) {
+static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version, bool force) {
     int rc;
     if (!h->owner.refresh) return DLP_ERR_ARG;
     if (h->pid != getpid()) return DLP_ERR_FORKED;
@@ -422,8 +420,7 @@ __attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uin
 }
 
 /* How many refreshes have ended; err: how the last one did, code 0 if well. */
-__attribute__((unused)) static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h,
-                                                                 dlp_s3_error *err) {
+static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
     uint64_t n;
     pthread_mutex_lock(&h->lock);
     n = h->refreshes;

@@ -165,20 +165,6 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
     return false;
 }
 
-/* Decimal digits, nothing else, at most INT64_MAX. */
-static bool dlpi_s3_http_number(const char *s, size_t n, uint64_t *out) {
-    uint64_t x = 0;
-    if (n == 0) return false;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9') return false;
-        if (x > (uint64_t)INT64_MAX / 10) return false;
-        x = x * 10 + (uint64_t)(s[i] - '0');
-        if (x > (uint64_t)INT64_MAX) return false;
-    }
-    *out = x;
-    return true;
-}
-
 /* ---- header fields ---- */
 
 static int dlpi_s3_http_bad(dlpi_s3_http *h, const char *why) {
@@ -235,7 +221,7 @@ static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
     if (n == 0) return dlpi_s3_http_bad(h, "Content-Length is empty");
     while (dlpi_s3_http_element(&s, &n, &one, &length)) {
-        if (!dlpi_s3_http_number(one, length, &x))
+        if (!dlpi_s3_decimal(one, length, &x))
             return dlpi_s3_http_bad(h, "Content-Length is not a number, or too large");
         if (h->has_length && h->content_length != (int64_t)x)
             return dlpi_s3_http_bad(h, "two different Content-Length");
@@ -287,14 +273,14 @@ static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_
     before = (size_t)(slash - s);
     *total = UINT64_MAX;
     if (n - before != 2 || slash[1] != '*')
-        if (!dlpi_s3_http_number(slash + 1, n - before - 1, total)) return false;
+        if (!dlpi_s3_decimal(slash + 1, n - before - 1, total)) return false;
     if (before == 1 && s[0] == '*') {
         *first = *last = UINT64_MAX;
         return *total != UINT64_MAX;
     }
     if ((dash = memchr(s, '-', before)) == NULL) return false;
-    return dlpi_s3_http_number(s, (size_t)(dash - s), first) &&
-           dlpi_s3_http_number(dash + 1, (size_t)(slash - dash) - 1, last) && *first <= *last &&
+    return dlpi_s3_decimal(s, (size_t)(dash - s), first) &&
+           dlpi_s3_decimal(dash + 1, (size_t)(slash - dash) - 1, last) && *first <= *last &&
            *last < *total;
 }
 
@@ -316,7 +302,7 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
 
 static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
-    if (dlpi_s3_http_number(s, n, &x))
+    if (dlpi_s3_decimal(s, n, &x))
         h->retry_after_s = (int64_t)x;
     else
         h->retry_at_s = dlpi_s3_time_http(s, n);
@@ -561,7 +547,7 @@ static int dlpi_s3_http_chunk_end(dlpi_s3_http *h, char c) {
 }
 
 /* Begin an answer. no_body: the request was HEAD. */
-__attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
+static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_body) {
     memset(h, 0, offsetof(dlpi_s3_http, etag));
     h->no_body = no_body;
     dlpi_s3_http_clear(h);
@@ -571,9 +557,8 @@ __attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
    run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
    belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
-__attribute__((unused)) static int dlpi_s3_http_schedule(dlpi_s3_http *h, const char *bytes,
-                                                         size_t n, size_t *used, const char **body,
-                                                         size_t *body_n) {
+static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n, size_t *used,
+                             const char **body, size_t *body_n) {
     int rc = 0;
     *used = *body_n = 0;
     *body = NULL;
@@ -603,7 +588,7 @@ __attribute__((unused)) static int dlpi_s3_http_schedule(dlpi_s3_http *h, const 
 }
 
 /* The connection ended. Returns END: the answer was whole; BAD. */
-__attribute__((unused)) static int dlpi_s3_http_eof(dlpi_s3_http *h) {
+static int dlpi_s3_http_eof(dlpi_s3_http *h) {
     if (h->at == DLPI_S3_AT_CLOSE) {
         h->at = DLPI_S3_AT_END;
         h->done = true;

@@ -125,13 +125,6 @@ static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
     return NULL;
 }
 
-static bool dlpi_s3_page_number(const char *text, uint64_t *out) {
-    size_t n = strlen(text);
-    int64_t v = n >= 1 && n <= 18 ? dlpi_s3_number(text, n) : -1;
-    if (v >= 0) *out = (uint64_t)v;
-    return v >= 0;
-}
-
 /* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
 static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
     bool key = false, size = false;
@@ -147,7 +140,7 @@ static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
             key = true;
         } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
             wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            size = !wrong && dlpi_s3_page_number(text, &c->object.bytes);
+            size = !wrong && dlpi_s3_decimal(text, strlen(text), &c->object.bytes);
         } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
             wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
             if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
@@ -198,8 +191,9 @@ static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dl
     return true;
 }
 
-/* Hold a key against the request: it begins with prefix, and lies behind start_after. Of a common
-   prefix some of its keys do. Returns NULL, or what is wrong. */
+/* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
+   prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
+   what is wrong. */
 static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
     dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};

@@ -297,13 +297,6 @@ static int dlpi_src_line(FILE *f, char *line) {
     return c == EOF && n == 0 ? -1 : n;
 }
 
-static int dlpi_src_hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* Decode a key in its place. Returns what is wrong with it, or NULL. */
 static const char *dlpi_src_key_decode(char *key) {
     char *to = key;
@@ -314,8 +307,8 @@ static const char *dlpi_src_key_decode(char *key) {
             *to++ = *at;
             continue;
         }
-        high = dlpi_src_hex_digit(at[1]);
-        low = high < 0 ? -1 : dlpi_src_hex_digit(at[2]);
+        high = dlpi_s3_hex_digit(at[1]);
+        low = high < 0 ? -1 : dlpi_s3_hex_digit(at[2]);
         if (low < 0) return "'%' without two hexadecimal digits";
         if (high + low == 0) return "a key has no zero bytes";
         *to++ = (char)(high << 4 | low);
@@ -323,19 +316,6 @@ static const char *dlpi_src_key_decode(char *key) {
     }
     *to = 0;
     return NULL;
-}
-
-/* Read a number of digits alone. Returns false where there is none, or it is past INT64_MAX. */
-static bool dlpi_src_digits(const char *text, uint64_t *out) {
-    uint64_t n = 0;
-    if (*text == 0) return false;
-    for (; *text >= '0' && *text <= '9'; text++) {
-        if (n > INT64_MAX / 10) return false; /* or it would wrap */
-        n = n * 10 + (uint64_t)(*text - '0');
-        if (n > INT64_MAX) return false;
-    }
-    *out = n;
-    return *text == 0;
 }
 
 /* Take a line of n bytes apart. Returns what is wrong with it, or NULL. */
@@ -358,13 +338,14 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
-    else if (columns > 1 && !dlpi_src_digits(column[1], &e->offset))
+    else if (columns > 1 && !dlpi_s3_decimal(column[1], strlen(column[1]), &e->offset))
         return "the offset is no number, nor '*'";
     if (columns > 1 && strcmp(column[2], "-") == 0)
         e->length = DLP_S3_EMPTY;
-    else if (columns > 1 && !dlpi_src_digits(column[2], &e->length))
+    else if (columns > 1 && !dlpi_s3_decimal(column[2], strlen(column[2]), &e->length))
         return "the length is no number, nor '-'";
-    if (columns > 3 && !dlpi_src_digits(column[3], &e->items)) return "the items are no number";
+    if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
+        return "the items are no number";
     return dlpi_src_entry_wrong(e);
 }
 

@@ -18,8 +18,8 @@
 
    Away. From a failure on until any request of the client's has its answer the server counts as
    away, since the request that failed was begun, or the last answer came. The first answer after a
-   second or more without one wakes all requests of the client that wait to be tried again, but
-   those that a Retry-After holds; they go out within DLPI_S3_WAKE_NS. Those are words that all
+   second without one wakes all requests of the client that wait to be tried again. They go out
+   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
@@ -32,26 +32,26 @@
    count as long as they were seen to last. The budget is a share of requests, of which no more than
    DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
 
-   Slow bodies. A body that is far slower than those of its size class goes on over another
-   connection, for a path or a server may be bad. "Far": 8 times the time that 3 of 4 bodies need
-   for as many bytes, as little as that range's last moves have changed (each doubles it), and never
-   faster than 64 KiB in 128 ms. Until the class is known a body counts as usual with 64 KiB a
-   second. Where the object has no strong ETag, the bytes that came are asked for again, which
-   counts against it. Where all bodies become slow, so does what is usual.
+   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
+   connection, since a path or a server may be bad. The client records the time that bodies need for
+   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
+   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
+   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
+   has no strong ETag, the bytes that came are asked for again. That counts against the move.
 
-   Throttling. One 503 among many good answers delays its own request only. What counts is the share
-   of answers that say so, lately (a mean that weighs the last one by 1/64). More than a quarter:
-   the requests in flight are cut to 7/10, at most once per 4 * backoff (a period), down to an
-   eighth; and until a period after the last of those they do not rise, and there are no hedges.
-   While there are fewer than there may be, a sixth is too much already.
-   A server that lets only so many a second pass refuses a smaller share after a cut: 1 - (1 - s) /
-   r of what was s, where there are r times as many answers as before. Is the share nearer to s, 128
-   answers after a cut that has made them fewer, and less than half, the server refuses at random.
-   Then the cut is undone, and that share is no sign of throttling for 16 periods.
-   When that is over they rise as TCP's window does (RFC 5681): with each good answer by
-   one, which doubles them in the time of an answer, until they are half of what they were; from
-   there by the clock, all of them in 32 periods, so that quick answers do not make it hasty. Time
-   without answers counts for 5 periods at most. */
+   Throttling. One 503 among many good answers delays its own request only. The client keeps the
+   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
+   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
+   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
+   Until a period after the last such answer the limit does not rise, and there are no hedges. A
+   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
+   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
+   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
+   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
+   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
+   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
+   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
+   periods at most. */
 
 enum { /* in the order of dlp_s3_stats */
        DLPI_S3_N_REQUESTS,

@@ -199,21 +199,21 @@ typedef struct dlpi_s3_origin {
 } dlpi_s3_origin;
 
 enum {
-    DLPI_S3_LINK_FREE = 0,
-    DLPI_S3_LINK_OPENING,
-    DLPI_S3_LINK_IDLE,
-    DLPI_S3_LINK_SENDING,
-    DLPI_S3_LINK_WAITING, /* for the answer's head */
-    DLPI_S3_LINK_BODY,    /* to the caller's memory */
-    DLPI_S3_LINK_ERROR,   /* of an error, to connection->error */
-    DLPI_S3_LINK_DRAIN    /* to nowhere */
+    DLPI_S3_CONNECTION_FREE = 0,
+    DLPI_S3_CONNECTION_OPENING,
+    DLPI_S3_CONNECTION_IDLE,
+    DLPI_S3_CONNECTION_SENDING,
+    DLPI_S3_CONNECTION_WAITING, /* for the answer's head */
+    DLPI_S3_CONNECTION_BODY,    /* to the caller's memory */
+    DLPI_S3_CONNECTION_ERROR,   /* of an error, to connection->error */
+    DLPI_S3_CONNECTION_DRAIN    /* to nowhere */
 };
 
 typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
     dlpi_s3_origin *origin;
     dlpi_s3_range *range; /* whose request is on it */
-    dlpi_s3_node node;    /* origin->idle, io->free_links, or io->hungry */
+    dlpi_s3_node node;    /* origin->idle, io->free_connections, or io->hungry */
     dlpi_s3_node age;     /* io->idle, or io->draining */
     dlpi_s3_timer timer;  /* what the state waits for */
     int32_t state;

@@ -109,14 +109,24 @@ static int64_t dlpi_s3_unix(int64_t year, int64_t month, int64_t day, int64_t h,
     return dlpi_s3_days(year, month, day) * 86400 + h * 3600 + min * 60 + (s == 60 ? 59 : s);
 }
 
-/* Read exactly n digits. Returns their value, or -1. */
+/* Read exactly n digits. Returns their value, or -1: something else is there, or it is more than
+   INT64_MAX. */
 static int64_t dlpi_s3_number(const char *at, size_t n) {
     int64_t v = 0;
     for (size_t i = 0; i < n; i++) {
-        if (at[i] < '0' || at[i] > '9') return -1;
-        v = v * 10 + (at[i] - '0');
+        int64_t digit = at[i] - '0';
+        if (digit < 0 || digit > 9 || v > (INT64_MAX - digit) / 10) return -1;
+        v = v * 10 + digit;
     }
     return v;
+}
+
+/* Read a number of n digits, one at least. Returns false, and leaves out as it is, if it is none.
+   */
+static bool dlpi_s3_decimal(const char *at, size_t n, uint64_t *out) {
+    int64_t v = n > 0 ? dlpi_s3_number(at, n) : -1;
+    if (v >= 0) *out = (uint64_t)v;
+    return v >= 0;
 }
 
 /* Read "2009-10-12T17:50:30.000Z", with or without a fraction, "+01:00" in place of Z; or

@@ -35,8 +35,7 @@ typedef struct dlpi_s3_conn {
 } dlpi_s3_conn;
 
 /* "127.0.0.1:80", "[::1]:80". */
-__attribute__((unused)) static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to,
-                                                         size_t size) {
+static void dlpi_s3_address_text(const dlpi_s3_address *a, char *to, size_t size) {
     char ip[INET6_ADDRSTRLEN] = "?";
     if (a->at.any.sa_family == AF_INET6) {
         inet_ntop(AF_INET6, &a->at.v6.sin6_addr, ip, sizeof ip);
@@ -48,8 +47,7 @@ __attribute__((unused)) static void dlpi_s3_address_text(const dlpi_s3_address *
 }
 
 /* Ports may differ. */
-__attribute__((unused)) static bool dlpi_s3_address_same(const dlpi_s3_address *a,
-                                                         const dlpi_s3_address *b) {
+static bool dlpi_s3_address_same(const dlpi_s3_address *a, const dlpi_s3_address *b) {
     if (a->at.any.sa_family != b->at.any.sa_family) return false;
     if (a->at.any.sa_family == AF_INET6)
         return memcmp(&a->at.v6.sin6_addr, &b->at.v6.sin6_addr, 16) == 0 &&
@@ -58,8 +56,7 @@ __attribute__((unused)) static bool dlpi_s3_address_same(const dlpi_s3_address *
 }
 
 /* Make the address of a host that is a number. Returns false: it is a name. */
-__attribute__((unused)) static bool dlpi_s3_address_numeric(const char *host, uint16_t port,
-                                                            dlpi_s3_address *out) {
+static bool dlpi_s3_address_numeric(const char *host, uint16_t port, dlpi_s3_address *out) {
     dlpi_s3_address a;
     memset(&a, 0, sizeof a);
     if (inet_pton(AF_INET, host, &a.at.v4.sin_addr) == 1) {
@@ -77,8 +74,7 @@ __attribute__((unused)) static bool dlpi_s3_address_numeric(const char *host, ui
     return true;
 }
 
-__attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what,
-                                                     int errnum) {
+static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char *what, int errnum) {
     char to[64];
     dlpi_s3_address_text(&c->address, to, sizeof to);
     snprintf(c->why, sizeof c->why, "%s %s: %s", what, to, strerror(errnum));
@@ -88,7 +84,7 @@ __attribute__((unused)) static int dlpi_s3_conn_fail(dlpi_s3_conn *c, const char
 
 /* What a transport says in why stays; its errno says of what kind it is: EKEYREJECTED for a server
    that is not trusted, which no repetition mends. */
-__attribute__((unused)) static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
+static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
     c->errnum = errno ? errno : EPROTO;
     c->why[sizeof c->why - 1] = '\0';
     if (!c->why[0]) snprintf(c->why, sizeof c->why, "TLS: %s", strerror(c->errnum));
@@ -107,7 +103,7 @@ static inline bool dlpi_s3_conn_mine(const dlpi_s3_conn *c) { return c->pid == g
 
 /* End the session and close the socket; nothing that is already closed. The child of a fork ends
    nothing that its parent goes on with: its session meets a file that takes no bytes. */
-__attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
+static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
     bool mute = true;
     if (c->fd < 0) return;
     if (c->session && !dlpi_s3_conn_mine(c)) {
@@ -125,10 +121,8 @@ __attribute__((unused)) static void dlpi_s3_conn_close(dlpi_s3_conn *c) {
 /* Begin to connect. host: whom TLS asks for and verifies, borrowed until step has returned 0; not
    read by plain connections. Returns 0: step goes on, at once if it likes; DLP_S3_BROKEN, with why
    and errnum, and nothing to close. */
-__attribute__((unused)) static int dlpi_s3_conn_open(dlpi_s3_conn *c,
-                                                     const dlpi_s3_address *address,
-                                                     const dlp_s3_transport *tls,
-                                                     const char *host) {
+static int dlpi_s3_conn_open(dlpi_s3_conn *c, const dlpi_s3_address *address,
+                             const dlp_s3_transport *tls, const char *host) {
     int one = 1, errnum;
     memset(c, 0, sizeof *c);
     c->address = *address;
@@ -160,7 +154,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
 
 /* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
    socket is ready for that; DLP_S3_BROKEN: why, errnum; it is to be closed. */
-__attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
+static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
     if (code != 0 || c->state == DLPI_S3_READY) return code;
@@ -175,7 +169,7 @@ __attribute__((unused)) static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
 
 /* Read what is there. Returns 1..n; 0: the server has ended the stream, whole; DLP_S3_WANT_*;
    DLP_S3_BROKEN. n: not 0. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
+static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *to, size_t n) {
     ssize_t got;
     if (c->tls) {
         errno = 0;
@@ -189,8 +183,7 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_read(dlpi_s3_conn *c, void *
 }
 
 /* Write what fits. Returns 1..n; DLP_S3_WANT_*: offer the same bytes again; DLP_S3_BROKEN. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from,
-                                                          size_t n) {
+static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const void *from, size_t n) {
     ssize_t put;
     if (c->tls) {
         errno = 0;
@@ -205,7 +198,7 @@ __attribute__((unused)) static int64_t dlpi_s3_conn_write(dlpi_s3_conn *c, const
 
 /* Whether bytes may lie ready in the session, of which the socket knows nothing: read before one
    waits. */
-__attribute__((unused)) static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
+static bool dlpi_s3_conn_pending(dlpi_s3_conn *c) {
     return c->session && c->tls->pending(c->session) == 1;
 }
 
@@ -560,8 +553,7 @@ static void dlpi_s3_tls_close(void *session) {
 /* Make a transport of OpenSSL. ca_file: PEM, copied; NULL: what AWS_CA_BUNDLE names, else the
    system's. Returns 0, DLP_ERR_ARG (it cannot be read), DLP_ERR_MEMORY. Nothing of OpenSSL is
    called yet. */
-__attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
-                                                   dlp_s3_error *err) {
+static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     dlpi_s3_tls *tls;
     if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
@@ -583,7 +575,7 @@ __attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const 
 }
 
 /* After the last of its sessions. Others' transports, and none at all, stay as they are. */
-__attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
+static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     dlpi_s3_tls *tls = (dlpi_s3_tls *)out->user;
     if (out->open != dlpi_s3_tls_open) return;
     if (tls->own && tls->own->pid == getpid()) dlpi_s3_tls_own_free(tls->own);
@@ -591,15 +583,14 @@ __attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) {
     memset(out, 0, sizeof *out);
 }
 #else
-__attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
-                                                   dlp_s3_error *err) {
+static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file, dlp_s3_error *err) {
     (void)out;
     (void)ca_file;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "https: compile with DLPIPE_S3_OPENSSL, or give a transport (tls)");
 }
 
-__attribute__((unused)) static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
+static void dlpi_s3_tls_free(dlp_s3_transport *out) { (void)out; }
 #endif
 
 /* ---- names, by calls that wait ---- */
@@ -629,9 +620,8 @@ static int dlpi_s3_resolve_fail(const char *host, int rc, int *errnum, char *why
 /* Find the addresses of a host, a name or a number; those without a route only if all are. Returns
    how many were written, 1..max; DLP_ERR_REMOTE: why, and errnum EAGAIN (may be found later) or
    ENXIO. A name makes it wait, for as long as the resolver likes. */
-__attribute__((unused)) static int dlpi_s3_resolve(const char *host, uint16_t port,
-                                                   dlpi_s3_address *out, uint32_t max, int *errnum,
-                                                   char *why, size_t size) {
+static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out, uint32_t max,
+                           int *errnum, char *why, size_t size) {
     struct addrinfo hints, *list = NULL;
     char service[8];
     uint32_t n = 0;

@@ -97,7 +97,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_ring_out(&connection->node);
     connection->origin = origin;
     connection->range = NULL;
-    connection->state = DLPI_S3_LINK_OPENING;
+    connection->state = DLPI_S3_CONNECTION_OPENING;
     connection->served = 0;
     connection->low_water = 1;
     connection->unsent = connection->late = connection->raced = false;
@@ -146,7 +146,7 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
    it counts for nothing until it is there. Returns whether it may still come. */
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
-    if (connection->state != DLPI_S3_LINK_OPENING || io->now >= until) return false;
+    if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
     connection->late = true;
@@ -286,10 +286,10 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
         return;
     }
     switch (connection->state) {
-    case DLPI_S3_LINK_IDLE:
-    case DLPI_S3_LINK_DRAIN: dlpi_s3_connection_close(io, connection); return;
-    case DLPI_S3_LINK_OPENING: break;
-    case DLPI_S3_LINK_WAITING:
+    case DLPI_S3_CONNECTION_IDLE:
+    case DLPI_S3_CONNECTION_DRAIN: dlpi_s3_connection_close(io, connection); return;
+    case DLPI_S3_CONNECTION_OPENING: break;
+    case DLPI_S3_CONNECTION_WAITING:
         ms = io->desc->first_byte_timeout_ms;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
@@ -300,7 +300,7 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
-    if (connection->state != DLPI_S3_LINK_OPENING) {
+    if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
     }
@@ -351,10 +351,10 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
    from its last byte on. */
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
     int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
-    bool sent = connection->state == DLPI_S3_LINK_WAITING;
+    bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
     int n = 0;
     if (!connection->queued || connection->deaf ||
-        (!sent && connection->state != DLPI_S3_LINK_SENDING))
+        (!sent && connection->state != DLPI_S3_CONNECTION_SENDING))
         return false;
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
@@ -406,9 +406,10 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))
         return true;
-    if (connection->state != DLPI_S3_LINK_BODY) return false;
+    if (connection->state != DLPI_S3_CONNECTION_BODY) return false;
     dlpi_s3_connection_read(io, connection);
-    if (connection->generation != generation || connection->state != DLPI_S3_LINK_BODY) return true;
+    if (connection->generation != generation || connection->state != DLPI_S3_CONNECTION_BODY)
+        return true;
     if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
     if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
@@ -441,9 +442,9 @@ static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connecti
                                      uint32_t events) {
     uint32_t generation = connection->generation;
     switch (connection->state) {
-    case DLPI_S3_LINK_FREE: return;
-    case DLPI_S3_LINK_OPENING: dlpi_s3_connection_open(io, connection); return;
-    case DLPI_S3_LINK_IDLE: dlpi_s3_connection_stirs(io, connection); return;
+    case DLPI_S3_CONNECTION_FREE: return;
+    case DLPI_S3_CONNECTION_OPENING: dlpi_s3_connection_open(io, connection); return;
+    case DLPI_S3_CONNECTION_IDLE: dlpi_s3_connection_stirs(io, connection); return;
     default: break;
     }
     if (events & ~(uint32_t)EPOLLOUT) dlpi_s3_connection_read(io, connection);

@@ -376,17 +376,20 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const int area = DLPI_AREA_OWN + p->fetch->id;
+    dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
+    words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
         return dlp_fail(it->call, 0, "the dataset has not the reader that dlp_push_wire put there");
     s->by = p;
-    dlpi_credit_close(&s->begun, 1u); /* PU3 -> PU3 */
+    if (words != NULL) DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers); /* for people */
+    dlpi_credit_close(&s->begun, 1u);                                         /* PU3 -> PU3 */
     return 0;
 }
 

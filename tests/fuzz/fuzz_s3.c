@@ -93,7 +93,7 @@ static void http_give(walk *w, const char *bytes, size_t n) {
     for (size_t turns = 0; w->rc == DLPI_S3_HTTP_MORE; turns++) {
         const char *body;
         size_t used, body_n;
-        rc = dlpi_s3_http_schedule(&w->h, p + at, n - at, &used, &body, &body_n);
+        rc = dlpi_s3_http_feed(&w->h, p + at, n - at, &used, &body, &body_n);
         if (used > n - at || turns > 2 * n + 4) abort();
         if (rc == DLPI_S3_HTTP_BODY) {
             if (!w->heads || body < p + at || body + body_n != p + at + used) abort();

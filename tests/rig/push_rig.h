@@ -168,4 +168,17 @@ static inline int may_be_apart(void) {
     return may;
 }
 
+/* A third program. It cuts, opens and writes what it finds at the path, as often as it can. */
+static inline pid_t spoiler(const char *path) {
+    pid_t pid = fork();
+    if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        int fd = open(path, O_RDWR | O_TRUNC | O_NONBLOCK);
+        if (truncate(path, 0) == 0 && truncate(path, 100) != 0) _exit(1);
+        if (fd >= 0 && (write(fd, "spoilt", 6) != 6 || close(fd) != 0)) _exit(2);
+        usleep(100);
+    }
+}
+
 #endif

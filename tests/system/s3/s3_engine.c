@@ -754,7 +754,7 @@ static void engine__connections__too_old_or_gone__not_used(void) {
     CHECK(done(&r, DLP_OK) == DLP_OK);
     CHECK(dlpi_s3_origin_connect(io, io->last_origin) && io->connections_out == 2);
     for (int i = 0; i < 2; i++)
-        if (io->connections[i].state == DLPI_S3_LINK_OPENING) {
+        if (io->connections[i].state == DLPI_S3_CONNECTION_OPENING) {
             struct pollfd p = {.fd = io->connections[i].conn.fd, .events = POLLIN};
             CHECK(poll(&p, 1, 5000) == 1);
             dlpi_s3_connection_open(io, &io->connections[i]);

@@ -249,28 +249,28 @@ static void away__first_answer__wakes_all(void) {
     dlp_s3_io *io[IOS] = {NULL};
     dlp_s3_desc d;
     uint64_t until, first = 0, last = 0;
-    int over = 0, all = IN_FLIGHT + IOS - 1;
+    int n_over = 0, all = IN_FLIGHT + IOS - 1;
     mock = s3_mock_start();
     mock->default_bytes = BYTES;
     d = (dlp_s3_desc){
         .endpoint = mock->url, .access_key = "a", .secret_key = "secret", .retry_tokens = 1};
     CHECK(dlp_s3_open(&s3, &d, NULL) == DLP_OK);
     s3_mock_away(mock, S3_MOCK_REFUSE);
-    until = dlpi_s3_now_ns() + 1500 * MS;
+    until = test_now_ns() + 1500 * MS;
     for (int i = 0; i < IOS; i++) CHECK(dlp_s3_io_open(&io[i], s3, NULL) == DLP_OK);
     for (int i = 0; i < all; i++) {
         r[i] = (dlp_s3_request){.bucket = "b", .key = "key", .body = body[i], .capacity = BYTES};
         CHECK(dlp_s3_submit(io[i < IN_FLIGHT ? 0 : i - IN_FLIGHT + 1], &r[i]) == DLP_OK);
     }
-    while (over < all) {
-        if (until && dlpi_s3_now_ns() > until) {
+    while (n_over < all) {
+        if (until && test_now_ns() > until) {
             s3_mock_away(mock, S3_MOCK_KEEP);
             until = 0;
         }
         for (int i = 0; i < IOS; i++) {
             int n = dlp_s3_reap(io[i], done, IN_FLIGHT, 2);
-            over += n;
-            if (n > 0) last = dlpi_s3_now_ns();
+            n_over += n;
+            if (n > 0) last = test_now_ns();
             if (n > 0 && !first) first = last;
         }
     }

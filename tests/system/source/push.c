@@ -1,7 +1,7 @@
 /* Items that are pushed: by threads and processes, one and several, with and without a worker;
    producers killed with an item begun, and their successors; full lanes by each rule; ends, stops
    and closes while somebody waits; and what is refused, files that are cut or changed among it. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/push_rig.h"
@@ -258,6 +258,34 @@ static void awake__threads_above_cores__only_yields(void) {
             CHECK(r.pipe->wait.only_yields == (writers + (uint32_t)workers + 1 > cpus));
             end(&r);
         }
+    }
+}
+
+/* Explain does not advise a second worker, which open would refuse. */
+static void explain__reader_is_the_limit__no_second_worker_advised(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        rig r = begin((dlp_push_desc){.capacity = 1024}, workers, 4);
+        static dlp_stats s;
+        dlp_pusher *u = producer(r.push, 1);
+        dlp_batch *b = NULL;
+        char text[4000];
+        CHECK(push_all(u, 0, 40, 0) == DLP_OK);
+        for (int i = 0; i < 10; i++) {
+            CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(dlp_pipe_stats(r.pipe, &s) == DLP_OK);
+        s.step_ns = 1000; /* as if fetch took all the time there is */
+        s.wait_ns = 1000000000;
+        s.cpus = 64;
+        for (uint32_t i = 0; i < s.n_stages; i++)
+            if (s.stages[i].kind == DLP_STAGE_FETCH) s.stages[i].busy_ns = 1000000000;
+        CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+        if (workers == 0) CHECK(strstr(text, "a worker would give nothing") != NULL);
+        if (workers == 1) CHECK(strstr(text, "push fewer and larger items") != NULL);
+        dlp_pusher_close(u);
+        dlp_push_stop(r.push);
+        end(&r);
     }
 }
 
@@ -782,6 +810,7 @@ int main(void) {
     second_pipe__while_one_reads__refused();
     batch_begun__rest_comes_or_stop__whole_or_short();
     awake__threads_above_cores__only_yields();
+    explain__reader_is_the_limit__no_second_worker_advised();
     processes__killed__item_unseen_successor_goes_on();
     processes__killed_after_the_end__said_once();
     waiting__stream_has_ended__producers_are_told();

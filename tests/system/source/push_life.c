@@ -169,19 +169,6 @@ static void apart__producer_killed__place_is_free(void) {
 
 /* ---- a third program ---- */
 
-/* It cuts, opens and writes what it finds at the path, as often as it can. */
-static pid_t spoiler(const char *path) {
-    pid_t pid = fork();
-    if (pid != 0) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;) {
-        int fd = open(path, O_RDWR | O_TRUNC | O_NONBLOCK);
-        if (truncate(path, 0) == 0 && truncate(path, 100) != 0) _exit(1);
-        if (fd >= 0 && (write(fd, "spoilt", 6) != 6 || close(fd) != 0)) _exit(2);
-        usleep(100);
-    }
-}
-
 static void path__cut_by_a_third_program__no_item_lost(void) {
     for (int apart = 0; apart < 1 + may_be_apart(); apart++) {
         const char *path = in_rig("cut");

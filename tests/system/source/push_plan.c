@@ -148,7 +148,56 @@ static void by_hand__not_as_wired__told(void) {
     CHECK(dlp_push_close(push) == DLP_OK);
 }
 
+static int open_files(void) {
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+/* Each call of open, of either side, is made to fail once: an error in words, and nothing is left,
+   nor at the path. */
+static void open__each_call_fails__nothing_is_left(void) {
+    for (int by_path = 0; by_path < 2; by_path++) {
+        char path[64] = "/tmp/dlpipe-push-plan-XXXXXX";
+        long n = 0;
+        int failed = 1;
+        CHECK(mkdtemp(path) != NULL);
+        strcat(path, "/push");
+        while (failed && ++n < 100) {
+            const seam_alive was = seam_now();
+            const int files = open_files();
+            dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .writers = 1};
+            dlp_pusher_desc to = {.fields = FIELDS, .n_fields = 2};
+            dlp_push *push = NULL;
+            dlp_pusher *u = NULL;
+            dlp_error e = {0};
+            int rc;
+            d.path = to.path = by_path ? path : NULL;
+            seam_arm(n, 0);
+            rc = dlp_push_open(&push, &d, &e);
+            to.push = by_path ? NULL : push;
+            if (rc == DLP_OK) rc = dlp_pusher_open(&u, &to, &e);
+            failed = seam.failed[0] != 0;
+            seam_arm(0, 0);
+            CHECK((rc == DLP_OK) == (u != NULL));
+            CHECK(rc == DLP_OK || e.message[0] != 0); /* a quota unread, a place refused: it goes */
+            dlp_pusher_close(u);
+            CHECK(dlp_push_close(push) == DLP_OK);
+            CHECK(open_files() == files && access(path, F_OK) != 0);
+            CHECK(by_path || seam_read(&seam.blocks) == was.blocks); /* strdup is not counted */
+            CHECK(seam_read(&seam.maps) == was.maps);
+            CHECK(seam_read(&seam.threads) == was.threads);
+        }
+        CHECK(n > 8 && n < 100);
+        *strrchr(path, '/') = 0;
+        CHECK(rmdir(path) == 0);
+    }
+}
+
 int main(void) {
+    open__each_call_fails__nothing_is_left();
     kept__in_the_plan__nothing_allocated_since();
     planned_before_the_map__line_comes_with_it();
     by_hand__not_as_wired__told();

@@ -76,7 +76,7 @@ static void walk_give(walk *w, const char *bytes, size_t n) {
     for (int turns = 0; w->rc == DLPI_S3_HTTP_MORE; turns++) {
         size_t used = 77, body_n = 77;
         const char *body = own - 1;
-        int rc = dlpi_s3_http_schedule(&w->h, own + at, n - at, &used, &body, &body_n);
+        int rc = dlpi_s3_http_feed(&w->h, own + at, n - at, &used, &body, &body_n);
         if (used > n - at || turns > 200000) abort();
         if (rc == DLPI_S3_HTTP_BODY) {
             if (body < own + at || body + body_n != own + at + used || body_n == 0) abort();
@@ -99,7 +99,7 @@ static void walk_give(walk *w, const char *bytes, size_t n) {
         size_t used;
         const char *body;
         size_t body_n;
-        dlpi_s3_http_schedule(&w->h, own + at, n - at, &used, &body, &body_n);
+        dlpi_s3_http_feed(&w->h, own + at, n - at, &used, &body, &body_n);
     }
     free(own);
 }
@@ -651,33 +651,30 @@ static void direct__says_what_may_go_past(void) {
     const char *body, chunk[] = CH, whole[] = OK "Content-Length: 5\r\n\r\n";
     dlpi_s3_http_begin(&h, false);
     CHECK(dlpi_s3_http_direct(&h) == 0 && !h.began);
-    CHECK(dlpi_s3_http_schedule(&h, chunk, 0, &used, &body, &n) == DLPI_S3_HTTP_MORE && !h.began);
-    CHECK(dlpi_s3_http_schedule(&h, chunk, sizeof CH - 1, &used, &body, &n) == DLPI_S3_HTTP_HEAD);
+    CHECK(dlpi_s3_http_feed(&h, chunk, 0, &used, &body, &n) == DLPI_S3_HTTP_MORE && !h.began);
+    CHECK(dlpi_s3_http_feed(&h, chunk, sizeof CH - 1, &used, &body, &n) == DLPI_S3_HTTP_HEAD);
     CHECK(h.began && h.head_done && !h.done && dlpi_s3_http_direct(&h) == 0);
-    CHECK(dlpi_s3_http_schedule(&h, "5\r\n", 3, &used, &body, &n) == DLPI_S3_HTTP_MORE);
+    CHECK(dlpi_s3_http_feed(&h, "5\r\n", 3, &used, &body, &n) == DLPI_S3_HTTP_MORE);
     CHECK(dlpi_s3_http_direct(&h) == 5 && dlpi_s3_http_took(&h, 0) == DLPI_S3_HTTP_MORE);
     CHECK(dlpi_s3_http_took(&h, 2) == DLPI_S3_HTTP_MORE && dlpi_s3_http_direct(&h) == 3);
     CHECK(dlpi_s3_http_took(&h, 3) == DLPI_S3_HTTP_MORE && dlpi_s3_http_direct(&h) == 0);
-    CHECK(dlpi_s3_http_schedule(&h, "\r\n0\r\n\r\n", 7, &used, &body, &n) == DLPI_S3_HTTP_END);
+    CHECK(dlpi_s3_http_feed(&h, "\r\n0\r\n\r\n", 7, &used, &body, &n) == DLPI_S3_HTTP_END);
     CHECK(used == 7 && h.done && h.keep_alive);
 
     dlpi_s3_http_begin(&h, false);
-    CHECK(dlpi_s3_http_schedule(&h, whole, sizeof whole - 1, &used, &body, &n) ==
-          DLPI_S3_HTTP_HEAD);
+    CHECK(dlpi_s3_http_feed(&h, whole, sizeof whole - 1, &used, &body, &n) == DLPI_S3_HTTP_HEAD);
     CHECK(dlpi_s3_http_direct(&h) == 5 && dlpi_s3_http_took(&h, 5) == DLPI_S3_HTTP_END && h.done);
     CHECK(h.keep_alive && dlpi_s3_http_direct(&h) == 0);
     CHECK(dlpi_s3_http_eof(&h) == DLPI_S3_HTTP_END && !h.keep_alive);
 
     dlpi_s3_http_begin(&h, false);
-    CHECK(dlpi_s3_http_schedule(&h, whole, sizeof whole - 1, &used, &body, &n) ==
-          DLPI_S3_HTTP_HEAD);
+    CHECK(dlpi_s3_http_feed(&h, whole, sizeof whole - 1, &used, &body, &n) == DLPI_S3_HTTP_HEAD);
     CHECK(dlpi_s3_http_took(&h, 6) == DLPI_S3_HTTP_BAD && !h.keep_alive && h.why);
-    CHECK(dlpi_s3_http_schedule(&h, "x", 1, &used, &body, &n) == DLPI_S3_HTTP_BAD && used == 0);
+    CHECK(dlpi_s3_http_feed(&h, "x", 1, &used, &body, &n) == DLPI_S3_HTTP_BAD && used == 0);
     CHECK(dlpi_s3_http_eof(&h) == DLPI_S3_HTTP_BAD && dlpi_s3_http_direct(&h) == 0);
 
     dlpi_s3_http_begin(&h, false);
-    CHECK(dlpi_s3_http_schedule(&h, OK "\r\n", sizeof OK + 1, &used, &body, &n) ==
-          DLPI_S3_HTTP_HEAD);
+    CHECK(dlpi_s3_http_feed(&h, OK "\r\n", sizeof OK + 1, &used, &body, &n) == DLPI_S3_HTTP_HEAD);
     CHECK(h.until_close && dlpi_s3_http_direct(&h) == (uint64_t)INT64_MAX);
     CHECK(dlpi_s3_http_took(&h, 1000) == DLPI_S3_HTTP_MORE);
     CHECK(dlpi_s3_http_eof(&h) == DLPI_S3_HTTP_END && h.done && !h.keep_alive);
@@ -750,7 +747,7 @@ static void head__of_an_object__takes(void) {
         uint64_t from = dlpi_s3_now_ns(), took;
         for (int i = 0; i < rounds; i++) {
             dlpi_s3_http_begin(&h, false);
-            rc |= dlpi_s3_http_schedule(&h, s, sizeof s - 1, &used, &body, &n) ^ DLPI_S3_HTTP_HEAD;
+            rc |= dlpi_s3_http_feed(&h, s, sizeof s - 1, &used, &body, &n) ^ DLPI_S3_HTTP_HEAD;
         }
         took = dlpi_s3_now_ns() - from;
         if (took < best) best = took;
