@@ -149,8 +149,9 @@ $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 # Those that compile an implementation of their own do so without optimising: gcc takes a third of
 # the time. The library, which all others link, and tests of queues, models, times and the order's
 # statistics are optimised.
-OWN_UNITS := $(basename $(notdir $(shell grep -l '^.define DLPIPE_IMPLEMENTATION' \
-                                         tests/unit/*/*.c tests/system/*/*.c)))
+OWN_UNITS := $(basename $(notdir $(shell \
+               grep -l '^.define DLPIPE_IMPLEMENTATION\|rig/pipe_life\.h\|rig/pipe_loaders\.h' \
+               tests/unit/*/*.c tests/system/*/*.c)))
 # Tests of queues and of the order use few functions: where all are static, gcc leaves the others
 # out, which takes a tenth of the time.
 STATIC_UNITS := $(filter queue_% order samplers,$(OWN_UNITS))

@@ -1282,7 +1282,7 @@ typedef uint32_t dlp_dtype;
    all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
     const char *name;            /* copied; required, unique, 1..31 bytes */
-    dlp_dtype dtype;             /* 0: DLP_U8, with a warning */
+    dlp_dtype dtype;             /* required: DLP_U8 and so on */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
     int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
@@ -1327,16 +1327,16 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; not read with open_end; with a part queue 0:
-                                  the sum of its counts */
-    const dlp_field *fields;   /* required; [n_fields] copied */
-    uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
+    uint64_t n_items;        /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
+                                  its counts */
+    const dlp_field *fields; /* required; [n_fields] copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams. n_items is
-                                 then not read */
+    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
+                                 then 0 */
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
@@ -1666,7 +1666,7 @@ typedef struct dlp_buckets_desc {
     uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
     void *length_user;
     uint64_t lengths_id;   /* with length: your number for these lengths, part of a state's
-                                 fingerprint (of an array a hash is) */
+                                 fingerprint (of an array a hash is); else 0 */
     uint32_t batch_size;   /* required; most rows of a batch, that of the pipe */
     uint32_t window;       /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
                                  whole batches (with max_tokens: to a multiple of divisible_by) */
@@ -1677,7 +1677,7 @@ typedef struct dlp_buckets_desc {
                                  and the same global batches. 0: 1 */
     int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
                                  too; 0: short ones first */
-    uint64_t seed;         /* any value */
+    uint64_t seed;         /* any value; 0 with order, whose seed is taken */
     int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
                                  over are left out */
@@ -1725,11 +1725,6 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
     KIND(JOIN, 16, dlpi_join_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
-
-/* How they follow each other, in words. */
-#define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, then joins, scratch, item maps and a cache, " \
-    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -1887,7 +1882,8 @@ typedef struct dlp_batch_desc {
                                    one min(prefetch_factor, 64) of them (inline if items are
                                    inline), as the plan tells; DLP_NONE: inline; at most
                                    DLP_MAX_WORKERS */
-    dlp_workers_desc workers; /* num_workers is set from batch_workers */
+    dlp_workers_desc workers; /* num_workers 0: it is set from batch_workers. Without a collate or
+                                 batch_workers there is nobody: no callbacks, retries or limits */
 } dlp_batch_desc;
 
 /* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
@@ -2355,7 +2351,8 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
    What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or as fetch.dataset */
+    dlp_dataset dataset; /* required, here or as fetch.dataset (which a source's wire sets: then of
+                            this one only filter may be set) */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
     int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
                           fetch.workers.num_workers */
@@ -3472,7 +3469,8 @@ typedef struct dlp_files_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
-                                 them is DLP_ERR_LENGTH. Without one not used: field 0 says it */
+                                 them is DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it
+                                 */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                  and writes the other fields */
     int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
@@ -3633,7 +3631,8 @@ DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
 
 typedef struct dlp_tokens_loader_desc {
     dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_tokens_loader_desc;
 
 /* Open the shards, and a pipe of them that runs.
@@ -3799,7 +3798,8 @@ DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
 
 typedef struct dlp_arrays_loader_desc {
     dlp_arrays_desc arrays;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_arrays_loader_desc;
 
 /* Open the files, and a pipe of them that runs.
@@ -3832,7 +3832,7 @@ typedef struct dlp_arrays_chunks_desc {
     dlp_arrays_desc arrays; /* reads 0 */
     dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
                                more; n_items, fields, rows, load, rows_at, user, set_epoch and
-                               workers.worker_* are not read */
+                               workers.worker_* are the files': 0 here */
 } dlp_arrays_chunks_desc;
 
 /* Open the files, and a pipe of views into them that runs.
@@ -6073,6 +6073,15 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
+/* The first of its functions that is given, or NULL. */
+static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
+    if (s->next != NULL) return "next";
+    if (s->begin != NULL) return "begin";
+    if (s->save != NULL) return "save";
+    if (s->restore != NULL) return "restore";
+    return s->why != NULL ? "why" : NULL;
+}
+
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
@@ -6101,6 +6110,11 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", ops->name);
+    if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
+        return DLPI_ORDER_FAULT(err, "sampler.batches",
+                                "order is %s and batches.%s is given; it must be NULL without "
+                                "DLP_ORDER_BATCHES",
+                                ops->name, dlpi_order_has_lists(&d->batches));
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %s",
@@ -7571,6 +7585,11 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
         return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->lengths != NULL && d->lengths_id != 0)
+        return DLPI_ORDER_FAULT(err, "buckets.lengths_id",
+                                "lengths_id is %" PRIu64 ", must be 0 with lengths, which are "
+                                "hashed",
+                                d->lengths_id);
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
@@ -7595,6 +7614,10 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
+    if (d->order && d->seed != 0)
+        return DLPI_ORDER_FAULT(err, "buckets.seed",
+                                "seed is %" PRIu64 ", must be 0 with order, whose seed is taken",
+                                d->seed);
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
@@ -8052,7 +8075,7 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
    Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+   pipe has), and other programs that take batches, too (p->sharing).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
@@ -9679,6 +9702,35 @@ static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
+/* A pointer that must be NULL. */
+static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
+}
+
+/* An array and its count: both are given, or neither is. */
+static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
+                           const char *count, int64_t n) {
+    if ((at != NULL) == (n != 0)) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, at ? count : array,
+                       at ? "%s is 0, but %s is given: give both, or neither"
+                          : "%s is NULL, but %s is %" PRId64 ": give both, or neither",
+                       at ? count : array, at ? array : count, n);
+}
+
+/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
+   beside a source's dataset. */
+static const char *dlpi_dataset_given(const dlp_dataset *d) {
+    if (d->n_items != 0) return "dataset.n_items";
+    if (d->fields != NULL) return "dataset.fields";
+    if (d->n_fields != 0) return "dataset.n_fields";
+    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
+    if (d->fetch != NULL) return "dataset.fetch";
+    if (d->user != NULL) return "dataset.user";
+    if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
+    return d->reader != NULL ? "dataset.reader" : NULL;
+}
+
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
@@ -9759,9 +9811,7 @@ static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_
 
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
-    int rc = DLP_OK;
-    if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
+    int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
@@ -9861,7 +9911,8 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     int rc;
     if (d->elem_bytes == 0)
         return dlpi_bad_field(p, stage, i, f->name, "dtype",
-                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits, "
+                              "such as DLP_U8",
                               f->dtype);
     if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (f->ndim > 0) return DLP_OK;
@@ -9910,7 +9961,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     d->f = *f;
     dlpi_copy_text(d->name, sizeof d->name, f->name);
     d->f.name = d->name;
-    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -9933,9 +9983,6 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
                                   name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
-        if (st->fields[i].dtype == 0)
-            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
-                      st->name, i, name);
     }
     return DLP_OK;
 }
@@ -10369,9 +10416,15 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 }
 
 /* A fetch stage has the dataset: has that a length? */
-static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset.open_end;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    if (!p->open_end) return DLP_OK;
+    if (st->dataset.n_items != 0)
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        (int64_t)st->dataset.n_items);
+    st->dataset.n_items = DLPI_MAX_ITEMS;
+    return DLP_OK;
 }
 
 /* n_items of states. */
@@ -10491,6 +10544,16 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
+/* A stage that needs a number of items, beside a dataset that has none. */
+static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
+    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    return dlpi_refuse(
+        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
+        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
+        "of items",
+        read ? " (items are pushed)" : "", st->name);
+}
+
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
    not possible ---- */
 
@@ -10498,17 +10561,19 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
     dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+                DLP_ORDER_SEQUENTIAL,
+                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
+                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
+    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
+                "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
+                "world_size or more with dataset.open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
+                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
     return p->err.code;
 }
 
@@ -10521,15 +10586,13 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
+                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    if ((other = dlpi_roles_count(p)) != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and a stream has "
-                              "none");
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                       "shm.share is given, must be 0 with dataset.open_end");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -14181,6 +14244,10 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
+/* DLP_FETCH_* of a stage that fetches. */
+static int dlpi_fetcher_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
+}
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
@@ -15197,8 +15264,21 @@ static int dlpi_check_items(dlp_pipe *p) {
 
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
-    return dlpi_bad(p, p->sampler->name, "sampler.order",
-                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
+    const int32_t order = p->sampler->sampler.order;
+    if (order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                       "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
+                       p->source_stage->name);
+}
+
+/* A list of items beside a stage that has an order of its own. */
+static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
+                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
+                       st->name);
 }
 
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
@@ -16012,7 +16092,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
     dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
     if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
+        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
     return p->err.code;
 }
 
@@ -16020,16 +16100,17 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
-    if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (other != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and of parts with "
-                              "max_items only load tells it");
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+        return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                           "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
+                           "as it runs. Leave one of them out.",
+                           other->name, st->name);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
-        return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
+                           "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
+                           (int)p->d.unordered, st->name);
     return DLP_OK;
 }
 
@@ -16041,9 +16122,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
-                           "one at least",
-                           c, q->plan.n_inputs);
+                           "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
+                           p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
@@ -16051,9 +16131,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
-                           "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or agree, by which they "
-                           "ask each other, or uneven = 1, with which each rank ends by itself",
+                           "steps_per_epoch is 0 with world_size %" PRIu32
+                           ", and no rank knows how "
+                           "many items the others have: set it, or agree (an all-reduce), or "
+                           "uneven = 1",
                            p->world);
     q->agreed.asks = q->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
@@ -16141,11 +16222,11 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
                        " of each: %s), queue_size is %" PRIu32
                        "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
-                       q->d.queue_size);
+                       q->plan.window ? " and its windows" : "", all, p->source->input,
+                       q->cursors.n, need, because, q->d.queue_size);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -17183,17 +17264,43 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
+/* The fetch stage after this one only copies. What its callback would be tried again by stands in
+   the desc of this stage. */
+static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
+    const char *name = p->source_stage->name;
+    if (b == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
+                       "%s is %" PRId64
+                       ", must be 0 after stage \"%s\": this stage only copies. Set "
+                       "workers.%s of \"%s\".",
+                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
+    const char *name = p->source_stage->name;
+    int rc = dlpi_expand_copies_check(p, fetch);
+    if (rc != DLP_OK) return rc;
     for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_bad(p, row->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               name);
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
+        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
+                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
+                           "stage \"%s\"",
+                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -17212,8 +17319,10 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
+                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
+                           (int)order, p->source_stage->name);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
@@ -18016,21 +18125,24 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     return dlpi_keep_names(p, st, st->dataset.n_fields);
 }
 
+static const char *dlpi_join_word(const dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? "a mix" : "a zip";
+}
+
 /* What the others may not be. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
-    if (p->open_end)
-        return dlpi_bad_graph(p, st->name,
-                              "the first dataset is a stream, or pushed: its items have no numbers "
-                              "for a join to go by. Fetch both in one callback");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
-        return dlpi_bad_graph(p, st->name,
-                              "batches that are views into chunks have no rows to fill: take items "
-                              "instead of chunks, or put the fields into the chunks");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
+            "in fetch.",
+            dlpi_join_word(st), p->lender_stage->name);
     if (p->source->no_state_at)
-        return dlpi_bad_graph(p, st->name,
-                              "how many items each input makes is found as it is loaded, so they "
-                              "have no numbers for a join to go by: make the fields with the "
-                              "inputs, or give the counts");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
+                           "as it runs. Write these fields where its inputs are made.",
+                           dlpi_join_word(st), p->source_stage->name);
     return DLP_OK;
 }
 
@@ -18041,13 +18153,15 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
-        return dlpi_bad_graph(p, st->name,
-                              "a mixed dataset comes directly after fetch or another mixed one: "
-                              "what stands between them would have rows that are not fetched yet");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
+                           "another mix), and it comes after \"%s\"",
+                           before->name);
     if (p->source_stage != p->sampler)
-        return dlpi_bad_graph(p, st->name,
-                              "parts order the items of one dataset: mix the parts in their "
-                              "manifest, or take another order");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
+                           "Put all of them into its manifest.",
+                           p->source_stage->name);
     if (n > most)
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
@@ -18062,9 +18176,9 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset.n_items;
     if (st->dataset.n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "a mixed dataset has the fields of the first: n_fields is %" PRIu32
-                           ", there %" PRIu32,
-                           st->dataset.n_fields, p->datasets.n_fields);
+                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
+                           ", and is %" PRIu32,
+                           p->datasets.n_fields, st->dataset.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
@@ -18904,13 +19018,15 @@ static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->datas
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = &p->fetch->dataset;
     if (p->source_stage->ops->expands)
-        return dlpi_bad_graph(p, st->name,
-                              "fetch only copies what inputs were made into, so nobody writes "
-                              "these fields: read and decode where inputs are made");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "stage \"%s\" writes the rows, so nobody writes scratch fields. Read and "
+            "decode where its inputs are made.",
+            p->source_stage->name);
     if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
         return dlpi_bad_graph(p, st->name,
-                              "what is pushed has the dataset's fields alone, so nobody writes "
-                              "these: push what was decoded, or decode in a map");
+                              "nobody writes scratch fields of items that are pushed: push what "
+                              "was decoded, or decode in a map");
     return DLP_OK;
 }
 
@@ -18921,18 +19037,22 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
-                              "a pipe has scratch fields once: put all into one stage");
+                              "a pipe has scratch fields once: put all into one scratch stage");
     if (p->lender_stage != NULL)
-        return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
+            "chunks. Leave one of them out.",
+            p->lender_stage->name);
     if (!dlpi_scratch_fetches(writes))
         return dlpi_bad_graph(p, st->name,
-                              "it must come directly after the stage that fetches what is in it: "
-                              "fetch, or a join");
+                              "scratch must come directly after the stage that fetches what is "
+                              "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
     while (reads != NULL && dlpi_scratch_fetches(reads));
     if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow, with nothing but joins before it: it reads "
+                              "an item map must follow scratch directly (but for a zip): it reads "
                               "what was fetched");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
@@ -19082,6 +19202,24 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
 
+/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
+   else is asked for in vain is told by a warning (dlpi_live_idle). */
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
+    };
+    const dlp_workers_desc *w = &st->w;
+    const char *called = w->worker_init   ? "worker_init"
+                         : w->worker_exit ? "worker_exit"
+                         : w->tell        ? "tell"
+                                          : NULL;
+    if (st->batching.collate != NULL || st->batching.batch_workers > 0) return DLP_OK;
+    if (called != NULL)
+        return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
+    return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
+}
+
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
@@ -19091,11 +19229,14 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *d = &st->batching;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (own && d->collate == NULL)
-        dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
+    if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
     dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
                 own ? "1..16" : "0 without out_fields");
-    return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
+    if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
+        dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
+                 d->workers.num_workers);
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    return dlpi_check_batch_workers(p, st);
 }
 
 /* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
@@ -19919,15 +20060,19 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
+    if (d->items != NULL && d->count != NULL)
+        dlpi_not_null(p, st->name, "count", "where items has the counts");
+    if (d->window != 0)
+        dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
+                 d->window);
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
         dlpi_bad(p, st->name, "max_items",
                  "0, as min_items, uneven and shared_streams, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
-        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
+        dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
     if (d->agree != NULL)
-        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
-                 1);
+        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -19975,10 +20120,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = &p->fetch->dataset;
-    if (p->open_end)
-        return dlpi_bad_graph(p, st->name,
-                              "this stage wants to know the number of items, and a "
-                              "stream has none");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
@@ -19992,9 +20134,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
@@ -20588,8 +20728,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
+    if (rc != DLP_OK) return rc;
     if (d->expand != NULL && d->max_out == 0)
         return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->max_out > 1)
+        return dlpi_bad(p, st->name, "max_out", "0 or 1 without expand", d->max_out);
     if (d->expand == NULL && d->n_fields != 0)
         return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);
@@ -21515,13 +21659,22 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *before = &p->batcher->batching;
-    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
-        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
-        return DLP_OK;
-    return dlpi_bad_graph(p, st->name,
-                          "a split stage wants items one by one: batch_size 1, no "
-                          "collate, no batch sampler, no ranks there, in order");
+    const dlp_batch_desc *d = &p->batcher->batching;
+    const char *batch = p->batcher->name, *sampler = p->sampler->name;
+    DLPI_UNUSED(st);
+    dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
+                "1 before a split stage, whose batch_size counts rows");
+    if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
+    dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, sampler, "world_size", p->world, 1, 1,
+                "0 before a split stage, whose rank and world_size are read");
+    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+                "0 before a split stage, whose allow_uneven is read");
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
+                 DLP_ORDER_BATCHES);
+    dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
+    return p->err.code;
 }
 
 /* Do the counts go with the items? */
@@ -21561,8 +21714,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
-                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
-                 "items",
+                 "1 with world_size of 2 and more, where batches would span items. Or let "
+                 "dlp_chunks_open wire the pipe",
                  0);
     return p->err.code;
 }
@@ -21977,9 +22130,12 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         int rank = st->ops->rank;
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
         if (rank < before || (rank == before && !st->ops->many))
-            return dlpi_bad_graph(p, st->name,
-                                  "this stage can't follow the one before it; the order "
-                                  "is " DLPI_STAGE_ORDER);
+            return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                               rank < before
+                                   ? "stage \"%s\" can't follow \"%s\": it must come before"
+                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of "
+                                     "them",
+                               st->name, p->stages[st->prev].name);
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
@@ -22046,6 +22202,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
@@ -22974,6 +23132,17 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
+/* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -22990,8 +23159,10 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
     dlpi_live_slots(p);
-    for (int i = 0; i < p->n_stages; i++)
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+    }
     p->schedule.reach = p->reach;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
@@ -23856,7 +24027,7 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 /* ---- the source ---- */
 
 static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype ? f->dtype : DLP_U8);
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
     if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
     n = dlpi_shape_count(f->shape, f->ndim);
     return n > DLPI_CELL_MAX ? 0 : n * each;
@@ -23875,6 +24046,8 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
                "1 to 2^40 with a decode: the most bytes that an item's file has";
+    if (direct && d->max_bytes != 0)
+        return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -24405,8 +24578,26 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->writes_all_bytes = 1;
     to->fetch = fetch;
     to->user = user;
-    to->open_end = 0;
     to->warning = NULL;
+}
+
+/* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that
+   the program has set, too. */
+static int dlpi_mapped_alone(const dlp_loader_desc *d, dlp_error *err) {
+    const dlp_workers_desc *w = &d->fetch.workers;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    if (given == NULL && d->fetch.dataset != NULL) given = "fetch.dataset";
+    if (given == NULL && w->worker_init != NULL) given = "fetch.workers.worker_init";
+    if (given == NULL && w->worker_exit != NULL) given = "fetch.workers.worker_exit";
+    if (given == NULL && w->worker_user != NULL) given = "fetch.workers.worker_user";
+    if (given == NULL && d->sampler.function_id != 0 && d->sampler.function == NULL &&
+        d->sampler.batches.next == NULL)
+        given = "sampler.function_id";
+    if (given == NULL) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, given,
+                          "%s is given; it must be 0, for the source sets it. Use the source's "
+                          "wire and dlp_loader_open to set it after that.",
+                          given);
 }
 
 #include <glob.h>
@@ -24964,6 +25155,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     dlp_tokens *t = NULL;
     int rc;
     if ((rc = dlpi_open_args(out, tokens, "tokens", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
     source = desc->tokens;
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
@@ -25841,6 +26033,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     dlp_arrays *a = NULL;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_mapped_alone(&desc->loader, err)) != DLP_OK) return rc;
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
@@ -25965,12 +26158,9 @@ static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field
     d->fields = fields;
     d->n_fields = a->n_columns;
     d->writes_all_bytes = 1;
-    d->rows = NULL;
-    d->n_chunks = 0;
     d->load = dlpi_arrays_load;
     d->rows_at = dlpi_arrays_rows_at;
     d->user = a;
-    d->set_epoch = NULL;
     dlpi_users_wire(&a->users, &d->workers);
 }
 
@@ -25988,16 +26178,37 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_des
     return rc;
 }
 
+/* The first field that the files say, and the program has set, or NULL. */
+static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
+    if (d->n_items != 0) return "chunks.n_items";
+    if (d->fields != NULL) return "chunks.fields";
+    if (d->n_fields != 0) return "chunks.n_fields";
+    if (d->writes_all_bytes != 0) return "chunks.writes_all_bytes";
+    if (d->rows != NULL) return "chunks.rows";
+    if (d->n_chunks != 0) return "chunks.n_chunks";
+    if (d->load != NULL) return "chunks.load";
+    if (d->rows_at != NULL) return "chunks.rows_at";
+    if (d->user != NULL) return "chunks.user";
+    if (d->set_epoch != NULL) return "chunks.set_epoch";
+    if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
+    if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
+    return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
+}
+
 DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_arrays *a = NULL;
+    const char *given;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads: 0, for batches are views of files "
                               "that are mapped");
+    if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, given,
+                              "%s is given; it must be 0, for the files say it.", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
@@ -26667,7 +26878,7 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
    has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
     const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
-    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
     uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
     *come = begun > 0;
     *lost = begun > s->ended[i] && !taken;
@@ -31719,7 +31930,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st->dataset.filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset.filter);
-    dlpi_open_end_take(p, st);
+    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
@@ -31929,7 +32140,7 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
-        if (p->lender_stage == NULL) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
+        if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     }
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
 }
@@ -32293,6 +32504,13 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t 
     int32_t n = d.workers.num_workers;
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
+                        fetch->fetcher);
+    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
     if (n == 0) d.workers.num_workers = DLP_NONE;
     if (n > 2) n = 2;
@@ -32381,6 +32599,7 @@ DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
+    dlp_dataset dataset; /* fetch's */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
 } dlpi_loader;
@@ -32419,6 +32638,31 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
+/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
+   asked for beside the latter, and nothing else. */
+static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    const dlp_dataset *wired = d->fetch.dataset;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    l->fetch.dataset = &l->dataset;
+    l->dataset = wired ? *wired : d->dataset;
+    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    if (given != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
+                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
+                           "0. Set it in the source's desc, if that has it.",
+                           given);
+    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    return DLP_OK;
+}
+
+/* Without a device there is no transfer stage. */
+static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
+    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
+    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                    d->threaded ? d->threaded : d->device_buffers);
+}
+
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
@@ -32428,17 +32672,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (d->n_joins > 0 && d->joins == NULL)
-        return dlpi_missing(p, "", "joins", "n_joins descs");
-    *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
-    if (l->fetch.dataset == NULL)
-        l->fetch.dataset = &d->dataset;
-    else if (l->fetch.dataset != &d->dataset &&
-             (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_refuse(
-            p, DLP_ERR_ARG, "", "fetch.dataset",
-            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
-            "leave the first all zero");
+    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
+    *l = (dlpi_loader){
+        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
+    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }
@@ -32707,6 +32946,11 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
+    };
+    static const dlpi_bound of_device[] = {
+        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
@@ -32719,6 +32963,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         if (p->err.code != 0) return p->err.code;
     }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
+    if (rc != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
                        "at least max_held + 1 without a device");

@@ -553,7 +553,7 @@ typedef struct dlp_s3_stats {
     uint64_t objects;  /* requests of the user's that ended well */
     uint64_t failed;   /* and those that did not */
     uint64_t bytes;    /* of bodies, received or sent */
-    uint64_t retries;  /* second attempts after a failure */
+    uint64_t retries;  /* second attempts after a failure, or a slow body */
     uint64_t replays;  /* of those, free: an idle connection had been closed */
     uint64_t resumes;  /* of retries, those that went on inside a body */
     uint64_t hedges, hedges_won;
@@ -779,7 +779,7 @@ typedef struct dlp_s3_source_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
-                                entry's, if all are known. Direct: field 0 says it */
+                                entry's, if all are known. Direct: 0, field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
     int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:
@@ -8323,6 +8323,8 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     connection->error_n = 0;
     connection->state = DLPI_S3_CONNECTION_SENDING;
     if (range->n_connections == 0) io->on_wire++;
+    if (range->attempts == 0 && !hedge)
+        op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
     range->fresh = false;
     op->attempts++;
@@ -11262,6 +11264,8 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
     if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
     if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
+    if (d->max_bytes != 0 && (d->direct || !d->decode))
+        return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
     if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)

@@ -84,7 +84,8 @@ DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
 
 typedef struct dlp_arrays_loader_desc {
     dlp_arrays_desc arrays;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_arrays_loader_desc;
 
 /* Open the files, and a pipe of them that runs.

@@ -18,7 +18,7 @@ typedef struct dlp_buckets_desc {
     uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
     void *length_user;
     uint64_t lengths_id;   /* with length: your number for these lengths, part of a state's
-                                 fingerprint (of an array a hash is) */
+                                 fingerprint (of an array a hash is); else 0 */
     uint32_t batch_size;   /* required; most rows of a batch, that of the pipe */
     uint32_t window;       /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
                                  whole batches (with max_tokens: to a multiple of divisible_by) */
@@ -29,7 +29,7 @@ typedef struct dlp_buckets_desc {
                                  and the same global batches. 0: 1 */
     int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
                                  too; 0: short ones first */
-    uint64_t seed;         /* any value */
+    uint64_t seed;         /* any value; 0 with order, whose seed is taken */
     int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
                                  over are left out */

@@ -25,7 +25,7 @@ typedef uint32_t dlp_dtype;
    all of them, and what an item leaves free is zeroed. */
 typedef struct dlp_field {
     const char *name;            /* copied; required, unique, 1..31 bytes */
-    dlp_dtype dtype;             /* 0: DLP_U8, with a warning */
+    dlp_dtype dtype;             /* required: DLP_U8 and so on */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
     int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
@@ -70,16 +70,16 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; not read with open_end; with a part queue 0:
-                                  the sum of its counts */
-    const dlp_field *fields;   /* required; [n_fields] copied */
-    uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
+    uint64_t n_items;        /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
+                                  its counts */
+    const dlp_field *fields; /* required; [n_fields] copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams. n_items is
-                                 then not read */
+    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
+                                 then 0 */
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */

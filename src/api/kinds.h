@@ -23,11 +23,6 @@
     KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */ \
     KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */
 
-/* How they follow each other, in words. */
-#define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, then joins, scratch, item maps and a cache, " \
-    "batch, batch maps, transfer, split"
-
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
 #undef DLPI_KIND_NUMBER

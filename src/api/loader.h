@@ -21,7 +21,8 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
    What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or as fetch.dataset */
+    dlp_dataset dataset; /* required, here or as fetch.dataset (which a source's wire sets: then of
+                            this one only filter may be set) */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
     int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
                           fetch.workers.num_workers */

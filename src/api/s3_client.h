@@ -168,7 +168,7 @@ typedef struct dlp_s3_stats {
     uint64_t objects;  /* requests of the user's that ended well */
     uint64_t failed;   /* and those that did not */
     uint64_t bytes;    /* of bodies, received or sent */
-    uint64_t retries;  /* second attempts after a failure */
+    uint64_t retries;  /* second attempts after a failure, or a slow body */
     uint64_t replays;  /* of those, free: an idle connection had been closed */
     uint64_t resumes;  /* of retries, those that went on inside a body */
     uint64_t hedges, hedges_won;

@@ -95,7 +95,7 @@ typedef struct dlp_s3_source_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
-                                entry's, if all are known. Direct: field 0 says it */
+                                entry's, if all are known. Direct: 0, field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
     int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:

@@ -152,7 +152,8 @@ typedef struct dlp_batch_desc {
                                    one min(prefetch_factor, 64) of them (inline if items are
                                    inline), as the plan tells; DLP_NONE: inline; at most
                                    DLP_MAX_WORKERS */
-    dlp_workers_desc workers; /* num_workers is set from batch_workers */
+    dlp_workers_desc workers; /* num_workers 0: it is set from batch_workers. Without a collate or
+                                 batch_workers there is nobody: no callbacks, retries or limits */
 } dlp_batch_desc;
 
 /* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.

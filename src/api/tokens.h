@@ -120,7 +120,8 @@ DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
 
 typedef struct dlp_tokens_loader_desc {
     dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset (but for filter), fetch.workers.worker_* and
+                               sampler.function_id are the source's: 0 here */
 } dlp_tokens_loader_desc;
 
 /* Open the shards, and a pipe of them that runs.

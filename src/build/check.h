@@ -84,9 +84,12 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         int rank = st->ops->rank;
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
         if (rank < before || (rank == before && !st->ops->many))
-            return dlpi_bad_graph(p, st->name,
-                                  "this stage can't follow the one before it; the order "
-                                  "is " DLPI_STAGE_ORDER);
+            return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                               rank < before
+                                   ? "stage \"%s\" can't follow \"%s\": it must come before"
+                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of "
+                                     "them",
+                               st->name, p->stages[st->prev].name);
         before = rank;
         visited |= 1u << at;
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
@@ -153,6 +156,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);

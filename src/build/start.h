@@ -128,6 +128,17 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
+/* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect, since the stage has no workers", st->name, field);
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -144,8 +155,10 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
     dlpi_live_slots(p);
-    for (int i = 0; i < p->n_stages; i++)
+    for (int i = 0; i < p->n_stages; i++) {
+        dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+    }
     p->schedule.reach = p->reach;
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;

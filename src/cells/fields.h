@@ -20,7 +20,8 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     int rc;
     if (d->elem_bytes == 0)
         return dlpi_bad_field(p, stage, i, f->name, "dtype",
-                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits, "
+                              "such as DLP_U8",
                               f->dtype);
     if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (f->ndim > 0) return DLP_OK;
@@ -69,7 +70,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     d->f = *f;
     dlpi_copy_text(d->name, sizeof d->name, f->name);
     d->f.name = d->name;
-    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -92,9 +92,6 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
                                   name ? strlen(name) : (size_t)0);
         dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
         st->fields[i].name = st->field_names[i];
-        if (st->fields[i].dtype == 0)
-            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
-                      st->name, i, name);
     }
     return DLP_OK;
 }

@@ -33,6 +33,35 @@ static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
+/* A pointer that must be NULL. */
+static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
+}
+
+/* An array and its count: both are given, or neither is. */
+static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
+                           const char *count, int64_t n) {
+    if ((at != NULL) == (n != 0)) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, at ? count : array,
+                       at ? "%s is 0, but %s is given: give both, or neither"
+                          : "%s is NULL, but %s is %" PRId64 ": give both, or neither",
+                       at ? count : array, at ? array : count, n);
+}
+
+/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
+   beside a source's dataset. */
+static const char *dlpi_dataset_given(const dlp_dataset *d) {
+    if (d->n_items != 0) return "dataset.n_items";
+    if (d->fields != NULL) return "dataset.fields";
+    if (d->n_fields != 0) return "dataset.n_fields";
+    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
+    if (d->fetch != NULL) return "dataset.fetch";
+    if (d->user != NULL) return "dataset.user";
+    if (d->open_end != 0) return "dataset.open_end";
+    if (d->warning != NULL) return "dataset.warning";
+    return d->reader != NULL ? "dataset.reader" : NULL;
+}
+
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
@@ -113,9 +142,7 @@ static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_
 
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
-    int rc = DLP_OK;
-    if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
+    int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;

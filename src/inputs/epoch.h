@@ -16,8 +16,21 @@ static int dlpi_check_items(dlp_pipe *p) {
 
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
-    return dlpi_bad(p, p->sampler->name, "sampler.order",
-                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
+    const int32_t order = p->sampler->sampler.order;
+    if (order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                       "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
+                       p->source_stage->name);
+}
+
+/* A list of items beside a stage that has an order of its own. */
+static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
+                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
+                       st->name);
 }
 
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {

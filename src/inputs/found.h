@@ -71,7 +71,7 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
     dlpi_within(p, st->name, "shared_streams", q->d.shared_streams, 0, 1, "0 or 1");
     if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
+        dlpi_not_null(p, st->name, "agree", "with steps_per_epoch or uneven");
     return p->err.code;
 }
 
@@ -79,16 +79,17 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
-    if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (other != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and of parts with "
-                              "max_items only load tells it");
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+        return dlpi_refuse(p, DLP_ERR_GRAPH, other->name, "",
+                           "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
+                           "as it runs. Leave one of them out.",
+                           other->name, st->name);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
-        return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
+                           "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
+                           (int)p->d.unordered, st->name);
     return DLP_OK;
 }
 
@@ -100,9 +101,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
-                           "one at least",
-                           c, q->plan.n_inputs);
+                           "streams is %" PRIu64 ", must be at most the number of %ss, %" PRIu64, c,
+                           p->source->input, q->plan.n_inputs);
     if (c % p->world != 0 && !(q->d.shared_streams && p->global_batch % p->world == 0))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
@@ -110,9 +110,10 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            c, p->world);
     if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
-                           "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or agree, by which they "
-                           "ask each other, or uneven = 1, with which each rank ends by itself",
+                           "steps_per_epoch is 0 with world_size %" PRIu32
+                           ", and no rank knows how "
+                           "many items the others have: set it, or agree (an all-reduce), or "
+                           "uneven = 1",
                            p->world);
     q->agreed.asks = q->d.agree != NULL && p->world > 1;
     q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
@@ -200,11 +201,11 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       "a batch%s may need %" PRIu64 " %ss at once (%" PRIu32 " streams, %" PRIu64
                        " of each: %s), queue_size is %" PRIu32
                        "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
-                       q->d.queue_size);
+                       q->plan.window ? " and its windows" : "", all, p->source->input,
+                       q->cursors.n, need, because, q->d.queue_size);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */

@@ -39,17 +39,43 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
+/* The fetch stage after this one only copies. What its callback would be tried again by stands in
+   the desc of this stage. */
+static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
+        {DLPI_AT(dlp_workers_desc, max_skips), 0, 0, ""},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(&fetch->w, DLPI_ROWS(bounds));
+    const char *name = p->source_stage->name;
+    if (b == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, b->field,
+                       "%s is %" PRId64
+                       ", must be 0 after stage \"%s\": this stage only copies. Set "
+                       "workers.%s of \"%s\".",
+                       b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
+    const char *name = p->source_stage->name;
+    int rc = dlpi_expand_copies_check(p, fetch);
+    if (rc != DLP_OK) return rc;
     for (const dlpi_stage *row = fetch; row != p->batcher; row = &p->stages[row->next])
         if (row->w.on_error == DLP_ON_ERROR_REPLACE) /* by the same item, again and again */
-            return dlpi_bad(p, row->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+            return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
+                               "on_error is DLP_ON_ERROR_REPLACE, must be _RAISE or _DROP after "
+                               "stage \"%s\"",
+                               name);
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
+        return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
+                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
+                           "stage \"%s\"",
+                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -68,8 +94,10 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
+                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
+                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
+                           (int)order, p->source_stage->name);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;

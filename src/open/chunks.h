@@ -40,6 +40,11 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
+        {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
+    };
+    static const dlpi_bound of_device[] = {
+        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
@@ -52,6 +57,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         if (p->err.code != 0) return p->err.code;
     }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
+    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
+    if (rc != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
                        "at least max_held + 1 without a device");

@@ -51,6 +51,13 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t 
     int32_t n = d.workers.num_workers;
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
+                        fetch->fetcher);
+    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
     if (n == 0) d.workers.num_workers = DLP_NONE;
     if (n > 2) n = 2;

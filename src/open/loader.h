@@ -11,6 +11,7 @@
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
+    dlp_dataset dataset; /* fetch's */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
 } dlpi_loader;
@@ -49,6 +50,31 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
+/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
+   asked for beside the latter, and nothing else. */
+static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    const dlp_dataset *wired = d->fetch.dataset;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    l->fetch.dataset = &l->dataset;
+    l->dataset = wired ? *wired : d->dataset;
+    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    if (given != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
+                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
+                           "0. Set it in the source's desc, if that has it.",
+                           given);
+    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    return DLP_OK;
+}
+
+/* Without a device there is no transfer stage. */
+static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
+    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
+    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                    d->threaded ? d->threaded : d->device_buffers);
+}
+
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
@@ -58,17 +84,12 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
     };
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (d->n_joins > 0 && d->joins == NULL)                   /* needs: join */
-        return dlpi_missing(p, "", "joins", "n_joins descs"); /* needs: join */
-    *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
-    if (l->fetch.dataset == NULL)
-        l->fetch.dataset = &d->dataset;
-    else if (l->fetch.dataset != &d->dataset &&
-             (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_refuse(
-            p, DLP_ERR_ARG, "", "fetch.dataset",
-            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
-            "leave the first all zero");
+    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins); /* needs: join */
+    if (rc != DLP_OK) return rc;                                           /* needs: join */
+    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
+    *l = (dlpi_loader){
+        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
+    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }

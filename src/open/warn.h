@@ -48,7 +48,7 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
     if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
         p->warnings.first_seen = true;
-        if (p->lender_stage == NULL) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
+        if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     }
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
 }

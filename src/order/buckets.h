@@ -196,6 +196,11 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
         return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
+    if (d->lengths != NULL && d->lengths_id != 0)
+        return DLPI_ORDER_FAULT(err, "buckets.lengths_id",
+                                "lengths_id is %" PRIu64 ", must be 0 with lengths, which are "
+                                "hashed",
+                                d->lengths_id);
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
         return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
@@ -220,6 +225,10 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
+    if (d->order && d->seed != 0)
+        return DLPI_ORDER_FAULT(err, "buckets.seed",
+                                "seed is %" PRIu64 ", must be 0 with order, whose seed is taken",
+                                d->seed);
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 

@@ -423,6 +423,15 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     return DLP_OK;
 }
 
+/* The first of its functions that is given, or NULL. */
+static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
+    if (s->next != NULL) return "next";
+    if (s->begin != NULL) return "begin";
+    if (s->save != NULL) return "save";
+    if (s->restore != NULL) return "restore";
+    return s->why != NULL ? "why" : NULL;
+}
+
 /* Check all of a desc but rank, world_size and batches. Returns 0, or DLP_ERR_ARG and fills err. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
@@ -451,6 +460,11 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", ops->name);
+    if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
+        return DLPI_ORDER_FAULT(err, "sampler.batches",
+                                "order is %s and batches.%s is given; it must be NULL without "
+                                "DLP_ORDER_BATCHES",
+                                ops->name, dlpi_order_has_lists(&d->batches));
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %s",

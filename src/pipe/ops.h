@@ -21,7 +21,7 @@
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
    Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+   pipe has), and other programs that take batches, too (p->sharing).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */

@@ -464,6 +464,8 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     connection->error_n = 0;
     connection->state = DLPI_S3_CONNECTION_SENDING;
     if (range->n_connections == 0) io->on_wire++;
+    if (range->attempts == 0 && !hedge)
+        op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
     range->fresh = false;
     op->attempts++;

@@ -13,6 +13,8 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
     if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
     if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
     if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
+    if (d->max_bytes != 0 && (d->direct || !d->decode))
+        return "max_bytes: must be 0 where the bytes are field 0, whose shape says it";
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
     if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)

@@ -275,20 +275,24 @@ static int dlpi_share_resolve(dlp_pipe *p) {
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
     if (p->sink_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "batches in a device's memory can't be shared");
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.share",
+            "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
     if (p->lender_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
-    if (p->d.unordered)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
-    if (p->barrier)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
+                             "shm.share must be 0 with a split stage: its views can't be shared");
+    if (p->d.unordered)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "shm.share must be 0 with unordered: a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(
+            p, DLP_ERR_ARG, "shm.share",
+            "shm.share must be 0 with set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
-                "stages of a shared pipe need workers: an inline one runs in next only");
+                "shm.share needs workers in each stage: an inline one runs in next only");
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);

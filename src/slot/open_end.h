@@ -17,9 +17,15 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 }
 
 /* A fetch stage has the dataset: has that a length? */
-static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset.open_end;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    if (!p->open_end) return DLP_OK;
+    if (st->dataset.n_items != 0)
+        return dlpi_bad(p, st->name, "dataset.n_items",
+                        "0 with dataset.open_end. A source that counts its items has an end.",
+                        (int64_t)st->dataset.n_items);
+    st->dataset.n_items = DLPI_MAX_ITEMS;
+    return DLP_OK;
 }
 
 /* n_items of states. */
@@ -139,6 +145,16 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
+/* A stage that needs a number of items, beside a dataset that has none. */
+static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
+    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    return dlpi_refuse(
+        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
+        "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
+        "of items",
+        read ? " (items are pushed)" : "", st->name);
+}
+
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
    not possible ---- */
 
@@ -146,17 +162,19 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
     dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+                DLP_ORDER_SEQUENTIAL,
+                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                    ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
+                    : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
+    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
+                "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
+                "world_size or more with dataset.open_end: a rank without rows sees no end");
     dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
                 one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with dataset.open_end"
+                    : "DLP_LAST_PARTIAL with dataset.open_end and several ranks");
     return p->err.code;
 }
 
@@ -169,13 +187,11 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
+                            "DLP_ON_ERROR_RAISE or _DROP with dataset.open_end, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
-    if ((other = dlpi_roles_count(p)) != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and a stream has "
-                              "none");
+    if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                       "shm.share is given, must be 0 with dataset.open_end");
 }

@@ -116,12 +116,9 @@ static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field
     d->fields = fields;
     d->n_fields = a->n_columns;
     d->writes_all_bytes = 1;
-    d->rows = NULL;
-    d->n_chunks = 0;
     d->load = dlpi_arrays_load;
     d->rows_at = dlpi_arrays_rows_at;
     d->user = a;
-    d->set_epoch = NULL;
     dlpi_users_wire(&a->users, &d->workers);
 }
 
@@ -139,16 +136,37 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_des
     return rc;
 }
 
+/* The first field that the files say, and the program has set, or NULL. */
+static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
+    if (d->n_items != 0) return "chunks.n_items";
+    if (d->fields != NULL) return "chunks.fields";
+    if (d->n_fields != 0) return "chunks.n_fields";
+    if (d->writes_all_bytes != 0) return "chunks.writes_all_bytes";
+    if (d->rows != NULL) return "chunks.rows";
+    if (d->n_chunks != 0) return "chunks.n_chunks";
+    if (d->load != NULL) return "chunks.load";
+    if (d->rows_at != NULL) return "chunks.rows_at";
+    if (d->user != NULL) return "chunks.user";
+    if (d->set_epoch != NULL) return "chunks.set_epoch";
+    if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
+    if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
+    return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
+}
+
 DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_arrays *a = NULL;
+    const char *given;
     int rc;
     if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
     if (desc->arrays.reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads: 0, for batches are views of files "
                               "that are mapped");
+    if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, given,
+                              "%s is given; it must be 0, for the files say it.", given);
     d = desc->chunks;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {

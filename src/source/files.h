@@ -755,7 +755,7 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 /* ---- the source ---- */
 
 static uint64_t dlpi_files_field_bytes(const dlp_field *f) { /* 0: there is no such field */
-    uint64_t n, each = dlpi_dtype_bytes(f->dtype ? f->dtype : DLP_U8);
+    uint64_t n, each = dlpi_dtype_bytes(f->dtype);
     if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
     n = dlpi_shape_count(f->shape, f->ndim);
     return n > DLPI_CELL_MAX ? 0 : n * each;
@@ -774,6 +774,8 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
                "1 to 2^40 with a decode: the most bytes that an item's file has";
+    if (direct && d->max_bytes != 0)
+        return *field = "max_bytes", "0 with direct, or no decode: the shape of field 0 says it";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;

@@ -235,6 +235,24 @@ static void dlpi_mapped_wire(dlp_dataset *to, uint64_t n_items, const dlp_field 
     to->writes_all_bytes = 1;
     to->fetch = fetch;
     to->user = user;
-    to->open_end = 0;
     to->warning = NULL;
+}
+
+/* A loader that opens a source sets these fields itself. Returns DLP_OK, or the error of one that
+   the program has set, too. */
+static int dlpi_mapped_alone(const dlp_loader_desc *d, dlp_error *err) {
+    const dlp_workers_desc *w = &d->fetch.workers;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    if (given == NULL && d->fetch.dataset != NULL) given = "fetch.dataset";
+    if (given == NULL && w->worker_init != NULL) given = "fetch.workers.worker_init";
+    if (given == NULL && w->worker_exit != NULL) given = "fetch.workers.worker_exit";
+    if (given == NULL && w->worker_user != NULL) given = "fetch.workers.worker_user";
+    if (given == NULL && d->sampler.function_id != 0 && d->sampler.function == NULL &&
+        d->sampler.batches.next == NULL)
+        given = "sampler.function_id";
+    if (given == NULL) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, given,
+                          "%s is given; it must be 0, for the source sets it. Use the source's "
+                          "wire and dlp_loader_open to set it after that.",
+                          given);
 }

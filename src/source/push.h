@@ -235,7 +235,7 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
    has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
     const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
-    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
     uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
     *come = begun > 0;
     *lost = begun > s->ended[i] && !taken;

@@ -6,6 +6,24 @@
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
 
+/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
+   else is asked for in vain is told by a warning (dlpi_live_idle). */
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
+    };
+    const dlp_workers_desc *w = &st->w;
+    const char *called = w->worker_init   ? "worker_init"
+                         : w->worker_exit ? "worker_exit"
+                         : w->tell        ? "tell"
+                                          : NULL;
+    if (st->batching.collate != NULL || st->batching.batch_workers > 0) return DLP_OK;
+    if (called != NULL)
+        return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
+    return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
+}
+
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
@@ -15,11 +33,14 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *d = &st->batching;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (own && d->collate == NULL)
-        dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
+    if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
     dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
                 own ? "1..16" : "0 without out_fields");
-    return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
+    if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
+        dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
+                 d->workers.num_workers);
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    return dlpi_check_batch_workers(p, st);
 }
 
 /* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as

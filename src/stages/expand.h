@@ -104,8 +104,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
+    rc = dlpi_check_pair(p, st->name, "fields", d->fields, "n_fields", d->n_fields);
+    if (rc != DLP_OK) return rc;
     if (d->expand != NULL && d->max_out == 0)
         return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->max_out > 1)
+        return dlpi_bad(p, st->name, "max_out", "0 or 1 without expand", d->max_out);
     if (d->expand == NULL && d->n_fields != 0)
         return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);

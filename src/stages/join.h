@@ -46,21 +46,24 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     return dlpi_keep_names(p, st, st->dataset.n_fields);
 }
 
+static const char *dlpi_join_word(const dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? "a mix" : "a zip";
+}
+
 /* What the others may not be. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
-    if (p->open_end)
-        return dlpi_bad_graph(p, st->name,
-                              "the first dataset is a stream, or pushed: its items have no numbers "
-                              "for a join to go by. Fetch both in one callback");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
-        return dlpi_bad_graph(p, st->name,
-                              "batches that are views into chunks have no rows to fill: take items "
-                              "instead of chunks, or put the fields into the chunks");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
+            "in fetch.",
+            dlpi_join_word(st), p->lender_stage->name);
     if (p->source->no_state_at)
-        return dlpi_bad_graph(p, st->name,
-                              "how many items each input makes is found as it is loaded, so they "
-                              "have no numbers for a join to go by: make the fields with the "
-                              "inputs, or give the counts");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
+                           "as it runs. Write these fields where its inputs are made.",
+                           dlpi_join_word(st), p->source_stage->name);
     return DLP_OK;
 }
 
@@ -71,13 +74,15 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
-        return dlpi_bad_graph(p, st->name,
-                              "a mixed dataset comes directly after fetch or another mixed one: "
-                              "what stands between them would have rows that are not fetched yet");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
+                           "another mix), and it comes after \"%s\"",
+                           before->name);
     if (p->source_stage != p->sampler)
-        return dlpi_bad_graph(p, st->name,
-                              "parts order the items of one dataset: mix the parts in their "
-                              "manifest, or take another order");
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
+                           "Put all of them into its manifest.",
+                           p->source_stage->name);
     if (n > most)
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
@@ -92,9 +97,9 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
         first += s->dataset.n_items;
     if (st->dataset.n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "a mixed dataset has the fields of the first: n_fields is %" PRIu32
-                           ", there %" PRIu32,
-                           st->dataset.n_fields, p->datasets.n_fields);
+                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
+                           ", and is %" PRIu32,
+                           p->datasets.n_fields, st->dataset.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&

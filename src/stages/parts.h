@@ -67,15 +67,19 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
                      "n_parts counts, or the function count, or max_items for load to count");
+    if (d->items != NULL && d->count != NULL)
+        dlpi_not_null(p, st->name, "count", "where items has the counts");
+    if (d->window != 0)
+        dlpi_bad(p, st->name, "window", "0 where the counts are given: see shuffle_items",
+                 d->window);
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0 || d->shared_streams != 0)
         dlpi_bad(p, st->name, "max_items",
                  "0, as min_items, uneven and shared_streams, where the counts are given",
                  (int64_t)d->max_items);
     if (d->weights != NULL)
-        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
+        dlpi_not_null(p, st->name, "weights", "where the counts are given: streams are as long");
     if (d->agree != NULL)
-        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
-                 1);
+        dlpi_not_null(p, st->name, "agree", "where the counts are given: all ranks know the end");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -123,10 +127,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = &p->fetch->dataset;
-    if (p->open_end)
-        return dlpi_bad_graph(p, st->name,
-                              "this stage wants to know the number of items, and a "
-                              "stream has none");
+    if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
@@ -140,9 +141,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,

@@ -308,13 +308,15 @@ static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->datas
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = &p->fetch->dataset;
     if (p->source_stage->ops->expands)
-        return dlpi_bad_graph(p, st->name,
-                              "fetch only copies what inputs were made into, so nobody writes "
-                              "these fields: read and decode where inputs are made");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "stage \"%s\" writes the rows, so nobody writes scratch fields. Read and "
+            "decode where its inputs are made.",
+            p->source_stage->name);
     if (dlpi_reader_of(ds) != NULL && ds->fetch == ds->reader->fetch)
         return dlpi_bad_graph(p, st->name,
-                              "what is pushed has the dataset's fields alone, so nobody writes "
-                              "these: push what was decoded, or decode in a map");
+                              "nobody writes scratch fields of items that are pushed: push what "
+                              "was decoded, or decode in a map");
     return DLP_OK;
 }
 
@@ -325,18 +327,22 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
-                              "a pipe has scratch fields once: put all into one stage");
+                              "a pipe has scratch fields once: put all into one scratch stage");
     if (p->lender_stage != NULL)
-        return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
+            "chunks. Leave one of them out.",
+            p->lender_stage->name);
     if (!dlpi_scratch_fetches(writes))
         return dlpi_bad_graph(p, st->name,
-                              "it must come directly after the stage that fetches what is in it: "
-                              "fetch, or a join");
+                              "scratch must come directly after the stage that fetches what is "
+                              "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
     while (reads != NULL && dlpi_scratch_fetches(reads));
     if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow, with nothing but joins before it: it reads "
+                              "an item map must follow scratch directly (but for a zip): it reads "
                               "what was fetched");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])

@@ -503,13 +503,22 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *before = &p->batcher->batching;
-    if (before->batch_size == 1 && !before->collate && p->world == 1 &&
-        p->sampler->sampler.order != DLP_ORDER_BATCHES && !p->d.unordered)
-        return DLP_OK;
-    return dlpi_bad_graph(p, st->name,
-                          "a split stage wants items one by one: batch_size 1, no "
-                          "collate, no batch sampler, no ranks there, in order");
+    const dlp_batch_desc *d = &p->batcher->batching;
+    const char *batch = p->batcher->name, *sampler = p->sampler->name;
+    DLPI_UNUSED(st);
+    dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
+                "1 before a split stage, whose batch_size counts rows");
+    if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
+    dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, sampler, "world_size", p->world, 1, 1,
+                "0 before a split stage, whose rank and world_size are read");
+    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+                "0 before a split stage, whose allow_uneven is read");
+    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+        dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
+                 DLP_ORDER_BATCHES);
+    dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
+    return p->err.code;
 }
 
 /* Do the counts go with the items? */
@@ -549,8 +558,8 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
     if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
-                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
-                 "items",
+                 "1 with world_size of 2 and more, where batches would span items. Or let "
+                 "dlp_chunks_open wire the pipe",
                  0);
     return p->err.code;
 }

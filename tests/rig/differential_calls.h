@@ -795,7 +795,7 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     if (c->collate == C_OWN) d->batch.out_fields = own_fields, d->batch.n_out_fields = 3;
     d->batch.batch_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;
     d->transfer.device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
-    d->transfer.device_buffers = w->device_buffers ? w->held + w->device_buffers : 0;
+    d->transfer.device_buffers = w->device_buffers && w->transfer ? w->held + w->device_buffers : 0;
     d->transfer.threaded = w->transfer == 2;
     pipe_desc(c, resume, &d->pipe);
     d->topology = topologies[w->topology];
@@ -869,7 +869,7 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     workers_desc(c, S_FETCH, &d.workers);
     if (c->cpu_buffers && !c->preload) d.cpu_buffers = w->held + c->cpu_buffers;
     d.device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
-    d.transfer_inline = w->transfer != 2;
+    d.transfer_inline = w->transfer == 1;
     d.preload = c->preload;
     d.epochs = c->forever ? DLP_FOREVER : c->epochs;
     d.epoch_end = c->epoch_end;

@@ -52,6 +52,7 @@ INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t 
 INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);
 #ifdef DLPIPE_S3_H
 INSIDE uint32_t inside_s3_limit(dlp_s3_io *io); /* requests that may be in flight */
+INSIDE void inside_s3_one_at_once(dlp_s3_io *io); /* in flight, for good */
 INSIDE uint32_t inside_s3_out(dlp_s3_io *io, uint32_t *connections); /* operations in flight */
 INSIDE int inside_s3_turn(dlp_s3_io *io, uint64_t until_ns);
 /* Bytes of a body that the first connection has sent, and how many go at once at most. */
@@ -160,6 +161,10 @@ INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *
 
 #ifdef DLPIPE_S3_IMPLEMENTATION_DONE
 INSIDE uint32_t inside_s3_limit(dlp_s3_io *io) { return (uint32_t)dlpi_s3_limit(&io->patience); }
+INSIDE void inside_s3_one_at_once(dlp_s3_io *io) {
+    io->patience.limit = 1024;
+    io->patience.throttled_until_ns = UINT64_MAX;
+}
 INSIDE uint32_t inside_s3_out(dlp_s3_io *io, uint32_t *connections) {
     *connections = (uint32_t)io->connections_out;
     return (uint32_t)io->ops_out;

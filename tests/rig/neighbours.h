@@ -411,7 +411,8 @@ static int set_few_cells(wiring *w, dlp_error *err) {
 
 static int set_retries(wiring *w, dlp_error *err) {
     (void)err;
-    w->fetch.workers.retries = w->expand.workers.retries = w->pack.workers.retries = 2;
+    w->expand.workers.retries = w->pack.workers.retries = 2;
+    if (!has(FILTER) && !has(EXPAND) && !has(PACK)) w->fetch.workers.retries = 2;
     return DLP_OK;
 }
 
@@ -515,37 +516,39 @@ typedef struct kind {
     const char *name;
     int (*set)(wiring *w, dlp_error *err); /* NULL: nothing */
     void (*add)(wiring *w);                /* NULL: it is an option of other stages */
+    const char *words;                     /* what errors may call it, and nothing else */
 } kind;
 
-static const kind kinds_[KINDS + 1] = {[PARTS] = {"parts", set_parts, add_parts},
-                                       [FOUND] = {"found", set_found, add_found},
-                                       [FILTER] = {"filter", set_filter, add_filter},
-                                       [EXPAND] = {"expand", set_expand, add_expand},
-                                       [PACK] = {"pack", set_pack, add_pack},
-                                       [SHUFFLED] = {"shuffled", set_shuffled, NULL},
-                                       [BUCKETS] = {"buckets", set_buckets, NULL},
-                                       [MIX] = {"mix", NULL, add_mix},
-                                       [ZIP] = {"zip", NULL, add_zip},
-                                       [SCRATCH] = {"scratch", NULL, add_scratch},
-                                       [CACHE] = {"cache", NULL, add_cache},
-                                       [GUARD] = {"guard", NULL, add_guard},
-                                       [MAP] = {"map", NULL, add_map},
-                                       [COLLATE] = {"collate", set_collate, NULL},
-                                       [BATCH_MAP] = {"batch_map", NULL, add_batch_map},
-                                       [TRANSFER] = {"transfer", NULL, add_transfer},
-                                       [SPLIT] = {"split", set_split, add_split},
-                                       [UNORDERED] = {"unordered", set_unordered, NULL},
-                                       [SHARE] = {"share", set_share, NULL},
-                                       [CLASSIC] = {"classic", set_classic, NULL},
-                                       [IN_FLIGHT] = {"in_flight", set_in_flight, NULL},
-                                       [WINDOW] = {"window", set_window, NULL},
-                                       [RAGGED] = {"ragged", set_ragged, NULL},
-                                       [SET_EPOCH] = {"set_epoch", set_epochs, NULL},
-                                       [FEW_CELLS] = {"few_cells", set_few_cells, NULL},
-                                       [RETRIES] = {"retries", set_retries, NULL},
-                                       [STREAMS] = {"streams", set_streams, NULL},
-                                       [PUSH] = {"push", set_push, NULL},
-                                       [DECODE] = {"decode", NULL, add_decode}};
+static const kind kinds_[KINDS + 1] = {
+    [PARTS] = {"parts", set_parts, add_parts, "parts part"},
+    [FOUND] = {"found", set_found, add_found, "parts part max_items"},
+    [FILTER] = {"filter", set_filter, add_filter, "expand filter input"},
+    [EXPAND] = {"expand", set_expand, add_expand, "expand input"},
+    [PACK] = {"pack", set_pack, add_pack, "pack document ragged"},
+    [SHUFFLED] = {"shuffled", set_shuffled, NULL, "shuffle sampler.order"},
+    [BUCKETS] = {"buckets", set_buckets, NULL, "sampler.order DLP_ORDER_BATCHES"},
+    [MIX] = {"mix", NULL, add_mix, "mix join"},
+    [ZIP] = {"zip", NULL, add_zip, "zip join"},
+    [SCRATCH] = {"scratch", NULL, add_scratch, "scratch"},
+    [CACHE] = {"cache", NULL, add_cache, "cache"},
+    [GUARD] = {"guard", NULL, add_guard, "guard"},
+    [MAP] = {"map", NULL, add_map, "map"},
+    [COLLATE] = {"collate", set_collate, NULL, "collate"},
+    [BATCH_MAP] = {"batch_map", NULL, add_batch_map, "map"},
+    [TRANSFER] = {"transfer", NULL, add_transfer, "transfer device"},
+    [SPLIT] = {"split", set_split, add_split, "split chunks views"},
+    [UNORDERED] = {"unordered", set_unordered, NULL, "unordered"},
+    [SHARE] = {"share", set_share, NULL, "share subscribers"},
+    [CLASSIC] = {"classic", set_classic, NULL, "dispatch"},
+    [IN_FLIGHT] = {"in_flight", set_in_flight, NULL, "fetcher in_flight"},
+    [WINDOW] = {"window", set_window, NULL, "window windows"},
+    [RAGGED] = {"ragged", set_ragged, NULL, "ragged"},
+    [SET_EPOCH] = {"set_epoch", set_epochs, NULL, "set_epoch"},
+    [FEW_CELLS] = {"few_cells", set_few_cells, NULL, "n_cells"},
+    [RETRIES] = {"retries", set_retries, NULL, "retries"},
+    [STREAMS] = {"streams", set_streams, NULL, "streams"},
+    [PUSH] = {"push", set_push, NULL, "pushed push open_end"},
+    [DECODE] = {"decode", NULL, add_decode, "map"}};
 
 /* ---- a pipe ---- */
 

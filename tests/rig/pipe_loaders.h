@@ -73,7 +73,11 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == LIFE_CONCURRENT) l->fetch.fetcher = DLP_FETCH_THREADS, l->fetch.in_flight = 3;
     if (kind == LIFE_CACHE) l->cache.bytes = 1000;
     if (kind == LIFE_TUNED) l->fetch.workers.workers_max = 5;
-    if (kind == LIFE_STREAM) l->dataset.open_end = 1, l->dataset.fetch = life_stream;
+    if (kind == LIFE_STREAM) {
+        l->dataset.n_items = 0;
+        l->dataset.open_end = 1;
+        l->dataset.fetch = life_stream;
+    }
     if (kind != LIFE_PARTS && kind != LIFE_PARTS_SORTED) return dlp_loader_open(p, l, e);
     d.parts.n_parts = 10;
     d.parts.items = items;
@@ -82,7 +86,7 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     d.parts.workers.num_workers = 2;
     l->shuffle = kind == LIFE_PARTS;
     l->transfer.device = kind == LIFE_PARTS ? dlp_device_host() : NULL;
-    l->transfer.threaded = 1;
+    l->transfer.threaded = kind == LIFE_PARTS;
     return dlp_parts_open(p, &d, e);
 }
 

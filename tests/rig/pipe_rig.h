@@ -179,11 +179,14 @@ static inline void rig_workers(rig *r, int workers, int in_turn) {
 /* Wire it; *out is open, not started. */
 static inline int rig_wire(rig *r, dlp_pipe **out) {
     dlp_fetch_desc fetch;
+    dlp_dataset dataset;
     dlp_stage at[DLP_MAX_STAGES];
     int n = 0, rc = dlp_pipe_open(out, &r->pipe, NULL);
     if (rc != DLP_OK) return rc;
     memset(&fetch, 0, sizeof fetch);
-    fetch.dataset = &r->dataset;
+    dataset = r->dataset;
+    if (dataset.open_end != 0) dataset.n_items = 0; /* rigs know it all the same */
+    fetch.dataset = &dataset;
     fetch.workers = r->fetch;
     fetch.fetcher = r->fetcher;
     fetch.in_flight = r->in_flight;

@@ -3,15 +3,13 @@
 #ifndef PUSH_RIG_H
 #define PUSH_RIG_H
 
-#ifndef DLPIPE_IMPLEMENTATION
-#define DLPIPE_IMPLEMENTATION
-#endif
 #include "../../dlpipe.h"
 
 #include "check.h"
 #include "source_rig.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 

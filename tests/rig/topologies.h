@@ -233,6 +233,7 @@ static int open_stream(const topology *t, work *w, int workers, const dlp_state 
     loader_desc(t, w, workers, resume, &d);
     d.shuffle = 0;
     d.dataset.open_end = w->stream = 1;
+    d.dataset.n_items = 0;
     return loader_go(t, &d, p);
 }
 
@@ -352,7 +353,7 @@ static int chunks_go(const topology *t, work *w, int workers, const dlp_state *r
     d.workers.num_workers = workers ? workers : DLP_NONE;
     d.preload = preload;
     d.device = device ? dlp_device_host() : NULL;
-    d.transfer_inline = workers == 0;
+    d.transfer_inline = device && workers == 0;
     d.epochs = 2;
     d.seed = 9;
     d.pipe.resume = resume;

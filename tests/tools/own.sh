@@ -27,6 +27,7 @@ compiles_without() { # FILE
 {
     echo '# Tests that compile the implementation themselves: own.sh.'
     echo "tests $(echo "$own" | wc -l)"
+    echo "of tests/rig $(grep -l '^#define DLPIPE_IMPLEMENTATION' tests/rig/* | wc -l)"
 } >$dir/counts
 [ "${1:-}" != known ] || { cat $dir/counts; exit; }
 for f in $own; do

@@ -35,6 +35,7 @@ static void plan_rig(rig *r, int kind, int workers) {
     if (kind == COLLATE || kind == RAGGED || kind == ALL) r->batch.collate = dlp_collate_pad;
     if (kind == TRANSFER || kind == ALL) {
         r->has_transfer = 1;
+        r->transfer.device = dlp_device_host();
         r->transfer.threaded = workers > 1;
     }
     if (kind == IN_TURN || kind == ALL) r->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;

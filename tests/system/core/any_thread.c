@@ -306,7 +306,11 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == COLLATE || kind == PARTS_COLLATE) d->batch.collate = dlp_collate_pad;
     if (kind == UNORDERED) d->pipe.unordered = 1;
     if (kind == CACHE) d->cache.bytes = 1 << 20;
-    if (kind == STREAM) d->dataset.open_end = 1, d->dataset.fetch = stream_fetch;
+    if (kind == STREAM) {
+        d->dataset.n_items = 0;
+        d->dataset.open_end = 1;
+        d->dataset.fetch = stream_fetch;
+    }
     d->sampler.threaded =
         kind == SAMPLER_THREAD || kind == UNORDERED || kind == PARTS || kind == UNCOUNTED;
     if (kind == UNCOUNTED) {

@@ -67,6 +67,7 @@ static void bytes__streams__as_inline(void) {
             for (int kind = -1; kind < KINDS; kind++) {
                 job j;
                 job_init(&j, policies[i]);
+                j.d.dataset.n_items = 0;
                 j.d.dataset.open_end = 1;
                 j.d.shuffle = 0;
                 j.ends = ends;

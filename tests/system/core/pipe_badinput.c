@@ -253,7 +253,7 @@ static void plan__field_out_of_range__names_it(void) {
     BAD((r.dataset.n_fields = 2, r.fields[1] = r.fields[0]), fields[1].name, "index", "fetch",
         "fields[].name");
     GOOD((r.dataset.n_fields = 2, r.fields[1] = r.fields[0]), fields[1].name, "other");
-    GOOD((void)0, fields[0].dtype, 0);
+    BAD((void)0, fields[0].dtype, 0, "fetch", "fields[].dtype");
     GOOD((void)0, fields[0].dtype, DLP_BOOL);
     BAD((void)0, fields[0].dtype, DLP_DTYPE(1, 0), "fetch", "fields[].dtype");
     BAD((void)0, fields[0].dtype, DLP_DTYPE(1, 128), "fetch", "fields[].dtype");
@@ -284,11 +284,14 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
         dlp_field f;
         const char *words;
     } cases[] = {
-        {{.name = "label", .ndim = 3, .shape = {4, 5, 0}}, "fields[1] \"label\": shape[2] is 0"},
-        {{.name = "label", .ndim = 3, .shape = {1 << 30, 1 << 15, 8}}, "with shape[2]"},
-        {{.name = "label", .ndim = 9}, "fields[1] \"label\": ndim is 9"},
+        {{.name = "label", .dtype = DLP_U8, .ndim = 3, .shape = {4, 5, 0}},
+         "fields[1] \"label\": shape[2] is 0"},
+        {{.name = "label", .dtype = DLP_U8, .ndim = 3, .shape = {1 << 30, 1 << 15, 8}},
+         "with shape[2]"},
+        {{.name = "label", .dtype = DLP_U8, .ndim = 9}, "fields[1] \"label\": ndim is 9"},
         {{.name = "label", .dtype = 5}, "fields[1] \"label\": dtype is 0x5"},
-        {{.name = "index"}, "fields[1] \"index\": name is that of fields[0]"},
+        {{.name = "label"}, "fields[1] \"label\": dtype is 0"},
+        {{.name = "index", .dtype = DLP_U8}, "fields[1] \"index\": name is that of fields[0]"},
         {{.name = ""}, "fields[1] \"\": name has 0 bytes"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -307,7 +310,6 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
 #define WORKERS(setup, path, stage) \
     do { \
         static const int32_t cpus[3] = {0, 1023, 0}, past[2] = {0, 1024}, below[2] = {-1, 0}; \
-        BOUNDS(setup, path.num_workers, DLP_NONE, DLP_MAX_WORKERS, stage, "num_workers"); \
         BAD(setup, path.placement, -1, stage, "placement"); \
         BAD(setup, path.placement, 2, stage, "placement"); \
         GOOD(setup, path.dispatch, DLP_DISPATCH_BATCHES); \
@@ -336,9 +338,16 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
 
 static void add__workers_desc_out_of_range__names_stage_and_field(void) {
     WORKERS((void)0, fetch.workers, "fetch");
+    BOUNDS((void)0, fetch.workers.num_workers, DLP_NONE, DLP_MAX_WORKERS, "fetch", "num_workers");
     WORKERS(r.has_item_map = 1, item_map.workers, "map");
+    BOUNDS(r.has_item_map = 1, item_map.workers.num_workers, DLP_NONE, DLP_MAX_WORKERS, "map",
+           "num_workers");
     WORKERS(r.has_batch_map = 1, batch_map.workers, "map");
-    WORKERS((r.batch.workers.name = "assemble"), batch.workers, "assemble");
+    BOUNDS(r.has_batch_map = 1, batch_map.workers.num_workers, DLP_NONE, DLP_MAX_WORKERS, "map",
+           "num_workers");
+    WORKERS((r.batch.workers.name = "assemble", r.batch.collate = dlp_collate_pad), batch.workers,
+            "assemble");
+    BAD((void)0, batch.workers.num_workers, 2, "batch", "workers.num_workers");
     BAD(r.has_batch_map = 1, batch_map.workers.on_error, 1, "map", "on_error");
     BAD((void)0, batch.workers.on_error, 2, "batch", "on_error");
     BAD(r.has_batch_map = 1, batch_map.workers.retries, 101, "map", "retries");
@@ -927,8 +936,8 @@ static void loader__size_epochs_or_dataset_said_twice__refused(void) {
                              .epochs = 2,
                              .repeat = {.epochs = what == 0 ? 3 : 2},
                              .batch = {.batch_size = what == 1 ? 6 : 5}};
-        const char *fields[] = {"repeat.epochs", "batch.batch_size", "fetch.dataset"};
-        const char *names[] = {"loader's epochs", "loader's batch_size", "the loader's dataset"};
+        const char *fields[] = {"repeat.epochs", "batch.batch_size", "dataset.n_items"};
+        const char *names[] = {"loader's epochs", "loader's batch_size", "fetch.dataset"};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
         if (what == 2) d.fetch.dataset = &same;
@@ -945,18 +954,16 @@ static void loader__size_epochs_or_dataset_said_twice__refused(void) {
 }
 
 /* Floats that are written into a field without a dtype are four times too many bytes. */
-static void loader__field_without_dtype__warned(void) {
+static void loader__field_without_dtype__refused(void) {
     for (int named = 0; named < 2; named++) {
         dlp_field field = {.name = "x", .dtype = named ? DLP_U8 : 0, .ndim = 1, .shape = {32}};
         dlp_loader_desc d = {
             .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
             .batch_size = 5};
         dlp_pipe *p = NULL;
-        CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        if (named)
-            CHECK(dlp_pipe_warning(p, 0) == NULL);
-        else
-            CHECK(strstr(dlp_pipe_warning(p, 0), "fields[0] \"x\" has no dtype") != NULL);
+        dlp_error e;
+        CHECK(dlp_loader_open(&p, &d, &e) == (named ? DLP_OK : DLP_ERR_ARG));
+        if (!named) CHECK(strcmp(e.field, "fields[].dtype") == 0 && strstr(e.message, "DLP_U8"));
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -965,7 +972,7 @@ int main(void) {
     loader__said_twice_and_differently__refused();
     loader__order_or_seed_said_twice__refused();
     loader__size_epochs_or_dataset_said_twice__refused();
-    loader__field_without_dtype__warned();
+    loader__field_without_dtype__refused();
     rig_warm();
     open__pipe_desc_out_of_range__names_field();
     plan__sampler_desc_out_of_range__names_field();

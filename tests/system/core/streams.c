@@ -339,6 +339,7 @@ static void refuse_cache(rig *r) {
     dlp_error e;
     memset(&d, 0, sizeof d);
     d.dataset = r->dataset;
+    d.dataset.n_items = 0;
     d.batch_size = ROWS;
     d.cache.bytes = 1 << 20;
     CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_GRAPH && strcmp(e.stage, "cache") == 0);
@@ -480,6 +481,7 @@ static void order_init(rig *r, source *s, lists *l, int order) {
     rig_init(r, 22, ROWS);
     r->repeat.epochs = 2;
     rig_order(r, order == OF_SHUFFLE ? DLP_ORDER_SHUFFLED : DLP_ORDER_BATCHES);
+    if (order == OF_SHUFFLE) return;
     r->sampler.batches.next = lists_next;
     r->sampler.batches.begin = lists_begin;
     r->sampler.batches.save = order == OF_LISTS ? lists_save : NULL;

@@ -210,12 +210,104 @@ static int is_wrong(const outcome *o, const outcome *want, int from, int in_any_
 
 /* ---- a wiring ---- */
 
-/* Who refuses says where. */
+static int is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Is the word in the text, as a whole? */
+static int has_word(const char *text, const char *word, size_t n) {
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        if ((at == text || !is_letter(at[-1])) && !is_letter(at[n])) return 1;
+    return 0;
+}
+
+/* Which of these kinds a text speaks of: bits. */
+static uint64_t kinds_in(const char *text, uint64_t among) {
+    uint64_t kinds = 0;
+    for (int k = 0; k <= KINDS; k++) {
+        char words[100];
+        if (!(among >> k & 1)) continue;
+        snprintf(words, sizeof words, "%s", kinds_[k].words);
+        for (char *rest = words, *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
+            if (has_word(text, word, strlen(word))) kinds |= UINT64_C(1) << k;
+    }
+    return kinds;
+}
+
+/* Is a word of the text one of this kind's, and of no kind that is wired? */
+static int is_stranger(const char *text, int k, uint64_t wired) {
+    char words[100];
+    snprintf(words, sizeof words, "%s", kinds_[k].words);
+    for (char *rest = words, *word; (word = strtok_r(rest, " ", &rest)) != NULL;)
+        if (has_word(text, word, strlen(word)) && kinds_in(word, wired) == 0) return 1;
+    return 0;
+}
+
+/* Is a number that the text says of a field the one that was given? Of other fields: yes. */
+static int is_given(const char *field, long long is) {
+    const wiring *w = &now_;
+    const struct {
+        const char *field;
+        long long given[4];
+    } all[] = {
+        {"num_workers", {w->all.num_workers, w->few.num_workers, 0, 1}},
+        {"order", {w->sampler.order}},
+        {"unordered", {w->pipe.unordered}},
+        {"in_flight", {w->fetch.in_flight}},
+        {"fetcher", {w->fetch.fetcher}},
+        {"dispatch", {w->fetch.workers.dispatch}},
+        {"retries", {w->fetch.workers.retries, w->expand.workers.retries}},
+        {"batch_size", {w->batch.batch_size, 6}},
+        {"streams", {w->parts.streams, w->expand.streams, 1}},
+        {"window", {w->found.window, w->pack.window}},
+        {"filter", {w->dataset.filter}},
+        {"open_end", {w->dataset.open_end}},
+        {"n_items", {(long long)w->dataset.n_items, ITEMS, MIXED, ITEMS + MIXED}},
+        {"prefetch_factor", {w->pipe.prefetch_factor}},
+        {"max_held", {w->pipe.max_held}},
+    };
+    if (w->workers > 0 && strcmp(field, "num_workers") == 0 && is <= 0) return 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (strcmp(all[i].field, field) != 0) continue;
+        for (int k = 0; k < 4; k++)
+            if (all[i].given[k] == is) return 1;
+        return 0;
+    }
+    return 1;
+}
+
+/* Each "field is 5" of a text: the first that is not as it was given, or NULL. */
+static const char *not_given(const char *text) {
+    static char field[40];
+    for (const char *at = strstr(text, " is "); at; at = strstr(at + 1, " is ")) {
+        const char *from = at;
+        char *end;
+        long long is = strtoll(at + 4, &end, 10);
+        while (from > text && is_letter(from[-1])) from--;
+        snprintf(field, sizeof field, "%.*s", (int)(at - from), from);
+        if (end != at + 4 && !is_given(field, is)) return field;
+    }
+    return NULL;
+}
+
+/* Who refuses says where, by what is wired, and by nothing else; numbers are those given. */
 static int is_nameless(const outcome *o, const char *what) {
     const dlp_error *e = &o->error;
-    if (o->rc < 0 && e->code == o->rc && e->message[0] && (e->stage[0] || e->field[0])) return 0;
-    return wrong("%s: refused with %s, stage '%s', field '%s': %s", what, dlp_code_name(o->rc),
-                 e->stage, e->field, e->message);
+    const uint64_t wired = now_.kinds | (has(SCRATCH) ? UINT64_C(1) << DECODE : 0);
+    char text[512];
+    const char *field;
+    snprintf(text, sizeof text, "%s: %s: %s", e->stage, e->field, e->message);
+    if (o->rc >= 0 || e->code != o->rc || !e->message[0] || (!e->stage[0] && !e->field[0]))
+        return wrong("%s: refused with %s: %s", what, dlp_code_name(o->rc), text);
+    if (kinds_in(text, wired) == 0 && !(now_.processes && has_word(text, "placement", 9)))
+        return wrong("%s: the refusal names nothing that is wired: %s", what, text);
+    for (int k = 0; k <= KINDS; k++)
+        if (!(wired >> k & 1) && is_stranger(text, k, wired))
+            return wrong("%s: the refusal speaks of %s: %s", what, kinds_[k].name, text);
+    if ((field = not_given(text)) != NULL)
+        return wrong("%s: the refusal says another %s than was given: %s", what, field, text);
+    if (getenv("WORDS")) printf("  %s\n", text);
+    return 0;
 }
 
 static int workers_wrong(const outcome *want, int workers, int processes) {

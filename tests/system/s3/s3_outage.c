@@ -236,6 +236,36 @@ static void throttled__over__soon_as_many_as_before(void) {
     s3_mock_stop(mock);
 }
 
+/* ---- waiting for a turn ---- */
+
+/* One request may be on the wire. The last of four waits longer for that than a request may be
+   without progress, which it is not blamed for. */
+static void turn__waited_for__no_time_out(void) {
+    static char body[4][BYTES];
+    dlp_s3_request r[4], *done[4];
+    dlp_s3_desc d;
+    dlp_s3_io *io = NULL;
+    mock = s3_mock_start();
+    mock->default_bytes = BYTES;
+    s3_mock_on(mock, NULL, -1, (s3_mock_reply){.delay_ms = 300});
+    d = (dlp_s3_desc){.endpoint = mock->url,
+                      .access_key = "a",
+                      .secret_key = "secret",
+                      .hedge_percent = -1,
+                      .progress_timeout_ms = 700};
+    CHECK(dlp_s3_open(&s3, &d, NULL) == DLP_OK && dlp_s3_io_open(&io, s3, NULL) == DLP_OK);
+    inside_s3_one_at_once(io);
+    for (int i = 0; i < 4; i++) {
+        r[i] = (dlp_s3_request){.bucket = "b", .key = "key", .body = body[i], .capacity = BYTES};
+        CHECK(dlp_s3_submit(io, &r[i]) == DLP_OK);
+    }
+    for (int n = 0; n < 4;) n += dlp_s3_reap(io, done, 4, 20000);
+    for (int i = 0; i < 4; i++) CHECK_SOON(r[i].code == DLP_OK);
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    s3_mock_stop(mock);
+}
+
 /* ---- the first answer wakes all ---- */
 
 enum { IOS = 4 };
@@ -292,6 +322,7 @@ int main(void) {
     }
     for (int kind = 0; kind < KINDS; kind++) outage(kind);
     test_tries(away__first_answer__wakes_all);
+    test_tries(turn__waited_for__no_time_out);
     if (scale > 1) scale = 5;
     test_tries(throttled__over__soon_as_many_as_before);
     return test_end("s3_outage");

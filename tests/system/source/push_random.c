@@ -5,6 +5,7 @@
    producer's order; and nothing hangs.
 
      push_random [CONFIGURATIONS [SEED]]; push_random = SEED runs one and says what it is */
+#define _GNU_SOURCE
 #include "../../rig/push_rig.h"
 
 enum { PRODUCERS = 4, LIVES = 4, LOST_MS = 400 };
@@ -236,13 +237,13 @@ int main(int argc, char **argv) {
     static config c;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, most = UINT64_MAX, ran = 0;
     double seconds = argc > 1 ? 1e6 : getenv("SOAK") ? 600 : getenv("SHORT") ? 1 : 4;
-    uint64_t began = dlpi_now_ns();
+    uint64_t began = test_now_ns();
     int failed = 0;
     signal(SIGALRM, hung);
     rig_begin("push_random");
     if (argc < 2 && getenv("SOAK")) seed = (uint64_t)time(NULL);
     if (argc > 1) most = argv[1][0] == '=' ? 1 : strtoull(argv[1], NULL, 0);
-    for (; ran < most && failed < 10 && (double)(dlpi_now_ns() - began) < seconds * 1e9; ran++) {
+    for (; ran < most && failed < 10 && (double)(test_now_ns() - began) < seconds * 1e9; ran++) {
         now_seed_ = seed + ran;
         alarm(60);
         if (run_one(now_seed_, &c)) {

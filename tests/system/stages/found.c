@@ -845,8 +845,8 @@ static void desc__what_is_not_possible__refused(void) {
     static uint64_t weights[40];
     found_rig r, x;
     found_init(&r, seen, 20, 9);
-    x = r, x.d.loader.pipe.unordered = 1, refused(&x, "unordered", "unknown count");
-    x = r, x.d.loader.cache.bytes = 1 << 20, refused(&x, "", "wants to know"); /* needs: cache */
+    x = r, x.d.loader.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
+    x = r, x.d.loader.cache.bytes = 1 << 20, refused(&x, "", "needs the number"); /* needs: cache */
     x = r, x.d.parts.streams = 3, refused(&x, "streams", "divided by streams");
     x = r, x.d.parts.streams = 2, x.d.loader.sampler.world_size = 4;
     refused(&x, "streams", "divided by world_size");
@@ -855,7 +855,8 @@ static void desc__what_is_not_possible__refused(void) {
     x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
-    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8, refused(&x, "streams", "there are 4");
+    x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8,
+    refused(&x, "streams", "number of parts, 4");
     x = r, x.d.loader.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
     x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;

@@ -587,8 +587,8 @@ static void join__datasets_do_not_fit__refused_with_names(void) {
     s.of[1].fields[1].shape[0] = 6;
     refused(&s, 0, "fields[].name", "another type or shape");
     s.of[1].fields[1].shape[0] = 5;
-    s.cache = 2;                                /* needs: cache */
-    refused(&s, 0, "", "directly after fetch"); /* needs: cache */
+    s.cache = 2;                                   /* needs: cache */
+    refused(&s, 0, "how", "directly after fetch"); /* needs: cache */
     dlp_mix_close(s.mix);
 }
 
@@ -618,6 +618,7 @@ static void chain_refused(int what, int how, const char *words) {
     batch.batch_size = 4;
     CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
     ds[0].open_end = what == 1;
+    if (what == 1) ds[0].n_items = 0;
     ds[1].open_end = what == 2;
     ds[1].filter = what == 3;
     if (what == 6) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
@@ -659,14 +660,14 @@ static void chain_refused(int what, int how, const char *words) {
 }
 
 static void join__chain_does_not_fit__refused_with_words(void) {
-    chain_refused(1, 0, "stream, or pushed");
-    chain_refused(1, 1, "stream, or pushed");
+    chain_refused(1, 0, "dataset.open_end is 1, must be 0");
+    chain_refused(1, 1, "dataset.open_end is 1, must be 0");
     chain_refused(2, 0, "a stream's items have no numbers");
     chain_refused(3, 0, "DLP_SKIP leaves the row out");
-    chain_refused(4, 1, "directly after fetch");            /* needs: scratch */
-    chain_refused(5, 0, "how many items each input makes"); /* needs: parts */
-    chain_refused(6, 1, "parts order the items of one");    /* needs: parts */
-    chain_refused(7, 0, "views into chunks");               /* needs: split */
+    chain_refused(4, 1, "directly after fetch");              /* needs: scratch */
+    chain_refused(5, 0, "stage \"expand\" finds how many");   /* needs: parts */
+    chain_refused(6, 1, "\"parts\" orders the items of one"); /* needs: parts */
+    chain_refused(7, 0, "rows that stage \"split\" lends");   /* needs: split */
 }
 
 int main(int argc, char **argv) {

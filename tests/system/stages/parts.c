@@ -840,7 +840,8 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
             "");
     REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
-    REFUSED(r.d.loader.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "", "a stream has none");
+    REFUSED(r.d.loader.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "dataset.open_end",
+            "must be 0 with stage");
     REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
     REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");

@@ -1,0 +1,393 @@
+/* needs: parts split join scratch guard cache */
+/* Each field of each desc, with a value that no wiring of tests/system/open/fields.c has there.
+   tests/system/open/fields_listed.sh holds the list against the structs of src/api. */
+#ifndef FIELDS_H
+#define FIELDS_H
+
+#include "../../dlpipe.h"
+#include "../../dlpipe_shm.h"
+
+/* What a walk wants of a field. */
+enum {
+    EVERYWHERE,   /* in each wiring that has the desc it changes what is seen, or is refused */
+    IN_ANY_WORDS, /* the same, but an error may name another: it is a whole desc, or its length */
+    SOMEWHERE,    /* in one of them: alone it says nothing, as the user of a callback */
+};
+
+typedef struct field_row {
+    const char *type, *name;
+    size_t offset, size;
+    const void *value; /* [size] */
+    int rule;
+} field_row;
+
+#define FIELD_AT(type, field) #type, #field, offsetof(type, field), sizeof((type *)0)->field
+#define VALUE(type, field, ...) \
+    { FIELD_AT(type, field), &(const __typeof__(((type *)0)->field)){__VA_ARGS__}, EVERYWHERE }
+#define WITH(type, field, ...) \
+    { FIELD_AT(type, field), &(const __typeof__(((type *)0)->field)){__VA_ARGS__}, SOMEWHERE }
+
+#define WHOLE(type, field, ...) \
+    { FIELD_AT(type, field), &(const __typeof__(((type *)0)->field)){__VA_ARGS__}, IN_ANY_WORDS }
+
+static int walk_salt_ = 1; /* what user pointers of rows point to */
+#define USER &walk_salt_
+
+static int other_item(void *user, dlp_item *it);
+static int other_batch(void *user, dlp_batch *b, void *state);
+static int other_collate(void *user, dlp_collate *c);
+static int other_init(void *user, int worker, void **state);
+static void other_exit(void *user, int worker, void *state);
+static int other_tell(void *user, char *buf, size_t size);
+static uint64_t other_function(void *user, uint64_t epoch, uint64_t position);
+static uint64_t other_replacement(void *user, uint64_t epoch, uint64_t position, uint64_t random);
+static int other_set_epoch(void *user, uint64_t epoch);
+static void other_log(void *user, const char *message);
+static int other_count(void *user, uint64_t part, uint64_t *items);
+static int other_load(void *user, dlp_part *part);
+static int64_t other_agree(void *user, int64_t mine, int most);
+static int other_expand(void *user, dlp_expand *x);
+static int other_chunk(void *user, dlp_chunk *c);
+static const void *other_rows_at(void *user, uint64_t chunk, uint32_t field);
+static int64_t other_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max);
+static int other_begin(void *user, uint64_t epoch);
+static int other_save(void *user, void *bytes);
+static int other_restore(void *user, const void *bytes, size_t n);
+static const char *other_why(void *user);
+static int other_locate(void *user, const dlp_item *item, dlp_extent *out);
+static int other_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n);
+static uint32_t other_length(void *user, uint64_t index);
+
+static const dlp_field other_fields_[2] = {{"p", DLP_U16, 1, {5}, 0, 0},
+                                           {"q", DLP_I32, 0, {0}, 0, 0}};
+static const uint64_t other_numbers_[64] = {2, 3, 5, 1, 4, 2, 2, 6, 1, 1, 3, 4, 2, 7, 1, 2,
+                                            2, 3, 5, 1, 4, 2, 2, 6, 1, 1, 3, 4, 2, 7, 1, 2};
+static const uint32_t other_lengths_[64] = {9, 1, 8, 2, 7, 3, 6, 4, 5, 9, 9, 9, 1, 1, 2, 2};
+static const int32_t other_cpus_[2] = {0, 0};
+static dlp_budget other_budget_;
+static dlp_state other_state_; /* after a batch of the same wiring */
+static dlp_shm_desc other_shm_;
+static const dlp_counter other_counters_[1] = {{"load", "%", 100}};
+static const dlp_guard_field other_guards_[2] = {{"g", 0, 3, 0, 0}, {"g", 0, 0, 1, 1}};
+static const dlp_sampler_desc other_order_ = {.order = DLP_ORDER_REPLACEMENT, .seed = 77};
+static dlp_dataset other_dataset_;
+static dlp_device other_device_;
+static dlp_join_desc other_join_;
+static const char *other_paths_[64];
+
+static const field_row rows_[] = {
+    VALUE(dlp_field, name, "other"),
+    VALUE(dlp_field, dtype, DLP_U16),
+    VALUE(dlp_field, ndim, 0),
+    VALUE(dlp_field, shape, 2, 2),
+    VALUE(dlp_field, ragged, 1),
+    WITH(dlp_field, max_per_batch, 6),
+
+    VALUE(dlp_dataset, n_items, 19),
+    WHOLE(dlp_dataset, fields, other_fields_),
+    WHOLE(dlp_dataset, n_fields, 2),
+    VALUE(dlp_dataset, writes_all_bytes, 1),
+    VALUE(dlp_dataset, fetch, other_item),
+    VALUE(dlp_dataset, user, USER),
+    VALUE(dlp_dataset, open_end, 1),
+    VALUE(dlp_dataset, filter, 1),
+    VALUE(dlp_dataset, warning, "a warning"),
+
+    VALUE(dlp_workers_desc, num_workers, 3),
+    VALUE(dlp_workers_desc, placement, 7),
+    WITH(dlp_workers_desc, dispatch, DLP_DISPATCH_BATCHES),
+    VALUE(dlp_workers_desc, on_error, DLP_ON_ERROR_DROP),
+    VALUE(dlp_workers_desc, retries, 1),
+    WITH(dlp_workers_desc, retry_backoff_ms, 100),
+    WITH(dlp_workers_desc, max_skips, 1),
+    VALUE(dlp_workers_desc, deadline_ms, 8),
+    WITH(dlp_workers_desc, idempotent, 1),
+    VALUE(dlp_workers_desc, worker_init, other_init),
+    VALUE(dlp_workers_desc, worker_exit, other_exit),
+    WITH(dlp_workers_desc, worker_user, USER),
+    VALUE(dlp_workers_desc, affinity, other_cpus_),
+    VALUE(dlp_workers_desc, n_affinity, 2),
+    VALUE(dlp_workers_desc, stack_bytes, 1 << 20),
+    VALUE(dlp_workers_desc, name, "renamed"),
+    VALUE(dlp_workers_desc, workers_min, 1),
+    VALUE(dlp_workers_desc, workers_max, 5),
+    VALUE(dlp_workers_desc, tell, other_tell),
+
+    WHOLE(dlp_fetch_desc, dataset, &other_dataset_),
+    VALUE(dlp_fetch_desc, fetcher, DLP_FETCH_THREADS),
+    VALUE(dlp_fetch_desc, in_flight, 5),
+    VALUE(dlp_fetch_desc, batch_pool, 9),
+
+    VALUE(dlp_join_desc, how, DLP_JOIN_MIX),
+
+    VALUE(dlp_batch_desc, batch_size, 6),
+    VALUE(dlp_batch_desc, last, DLP_LAST_DROP),
+    VALUE(dlp_batch_desc, collate, other_collate),
+    WITH(dlp_batch_desc, collate_user, USER),
+    VALUE(dlp_batch_desc, out_fields, other_fields_),
+    VALUE(dlp_batch_desc, n_out_fields, 2),
+    VALUE(dlp_batch_desc, batch_workers, 3),
+
+    VALUE(dlp_map_desc, item, other_item),
+    VALUE(dlp_map_desc, batch, other_batch),
+    VALUE(dlp_map_desc, user, USER),
+
+    VALUE(dlp_transfer_desc, device, &other_device_),
+    VALUE(dlp_transfer_desc, device_buffers, 4),
+    VALUE(dlp_transfer_desc, threaded, 1),
+
+    VALUE(dlp_sampler_desc, order, DLP_ORDER_REPLACEMENT),
+    VALUE(dlp_sampler_desc, threaded, 1),
+    VALUE(dlp_sampler_desc, seed, 99),
+    VALUE(dlp_sampler_desc, samples_per_epoch, 13),
+    VALUE(dlp_sampler_desc, subset, other_numbers_),
+    VALUE(dlp_sampler_desc, n_subset, 7),
+    VALUE(dlp_sampler_desc, weights, other_numbers_),
+    VALUE(dlp_sampler_desc, function, other_function),
+    WITH(dlp_sampler_desc, function_user, USER),
+    VALUE(dlp_sampler_desc, function_id, 5),
+    VALUE(dlp_sampler_desc, rank, 1),
+    VALUE(dlp_sampler_desc, world_size, 2),
+    WITH(dlp_sampler_desc, allow_uneven, 1),
+    VALUE(dlp_sampler_desc, replacement, other_replacement),
+
+    VALUE(dlp_batch_sampler, next, other_next),
+    VALUE(dlp_batch_sampler, begin, other_begin),
+    VALUE(dlp_batch_sampler, save, other_save),
+    VALUE(dlp_batch_sampler, restore, other_restore),
+    WITH(dlp_batch_sampler, user, USER),
+    WITH(dlp_batch_sampler, why, other_why),
+
+    VALUE(dlp_repeat_desc, epochs, 3),
+    VALUE(dlp_repeat_desc, epoch_end, 1),
+    VALUE(dlp_repeat_desc, set_epoch, other_set_epoch),
+    WITH(dlp_repeat_desc, set_epoch_user, USER),
+
+    VALUE(dlp_pipe_desc, prefetch_factor, 5),
+    VALUE(dlp_pipe_desc, max_held, 4),
+    WITH(dlp_pipe_desc, unordered, 1),
+    VALUE(dlp_pipe_desc, limit_bytes, 4096),
+    VALUE(dlp_pipe_desc, budget, &other_budget_),
+    VALUE(dlp_pipe_desc, trace_bytes, 16384),
+    VALUE(dlp_pipe_desc, no_memfd, 1),
+    VALUE(dlp_pipe_desc, resume, &other_state_),
+    VALUE(dlp_pipe_desc, log, other_log),
+    WITH(dlp_pipe_desc, log_user, USER),
+    VALUE(dlp_pipe_desc, shm, &other_shm_),
+    VALUE(dlp_pipe_desc, counters, other_counters_),
+    VALUE(dlp_pipe_desc, n_counters, 1),
+
+    VALUE(dlp_cache_desc, bytes, 600),
+    VALUE(dlp_scratch_desc, fields, other_fields_),
+    VALUE(dlp_scratch_desc, n_fields, 2),
+    VALUE(dlp_scratch_desc, n_cells, 1),
+
+    VALUE(dlp_guard_desc, fields, other_guards_),
+    VALUE(dlp_guard_desc, n_fields, 2),
+    VALUE(dlp_guard_field, name, "x"),
+    VALUE(dlp_guard_field, low, 1),
+    VALUE(dlp_guard_field, high, 2),
+    VALUE(dlp_guard_field, allow_nan, 1),
+    VALUE(dlp_guard_field, allow_inf, 1),
+
+    VALUE(dlp_split_desc, chunk_rows, 2),
+    VALUE(dlp_split_desc, n_rows, 41),
+    VALUE(dlp_split_desc, rows, other_numbers_),
+    VALUE(dlp_split_desc, n_chunks, 5),
+    VALUE(dlp_split_desc, batch_size, 5),
+    VALUE(dlp_split_desc, last, DLP_LAST_DROP),
+    VALUE(dlp_split_desc, within_chunks, 1),
+    VALUE(dlp_split_desc, shuffle_rows, 1),
+    VALUE(dlp_split_desc, rank, 1),
+    VALUE(dlp_split_desc, world_size, 2),
+    WITH(dlp_split_desc, allow_uneven, 1),
+
+    VALUE(dlp_part_desc, n_parts, 5),
+    VALUE(dlp_part_desc, items, other_numbers_),
+    VALUE(dlp_part_desc, count, other_count),
+    VALUE(dlp_part_desc, manifest_id, 3),
+    VALUE(dlp_part_desc, max_part_bytes, 9000),
+    VALUE(dlp_part_desc, queue_size, 40),
+    VALUE(dlp_part_desc, streams, 2),
+    VALUE(dlp_part_desc, shuffle_parts, 1),
+    VALUE(dlp_part_desc, shuffle_items, 1),
+    VALUE(dlp_part_desc, steps_per_epoch, 3),
+    VALUE(dlp_part_desc, load, other_load),
+    VALUE(dlp_part_desc, user, USER),
+    VALUE(dlp_part_desc, max_items, 7),
+    VALUE(dlp_part_desc, min_items, 2),
+    WITH(dlp_part_desc, uneven, 1),
+    VALUE(dlp_part_desc, window, 5),
+    VALUE(dlp_part_desc, agree, other_agree),
+    WITH(dlp_part_desc, agree_user, USER),
+    VALUE(dlp_part_desc, weights, other_numbers_),
+    VALUE(dlp_part_desc, shared_streams, 1),
+
+    VALUE(dlp_expand_desc, expand, other_expand),
+    WITH(dlp_expand_desc, user, USER),
+    VALUE(dlp_expand_desc, fields, other_fields_),
+    VALUE(dlp_expand_desc, n_fields, 1),
+    VALUE(dlp_expand_desc, max_out, 9),
+    VALUE(dlp_expand_desc, queue_size, 40),
+    VALUE(dlp_expand_desc, streams, 4),
+    VALUE(dlp_expand_desc, steps_per_epoch, 3),
+    VALUE(dlp_expand_desc, shuffle_items, 1),
+    VALUE(dlp_expand_desc, uneven, 1),
+    VALUE(dlp_expand_desc, id, 3),
+    VALUE(dlp_expand_desc, window, 5),
+    VALUE(dlp_expand_desc, agree, other_agree),
+    WITH(dlp_expand_desc, agree_user, USER),
+    VALUE(dlp_expand_desc, shared_streams, 1),
+
+    VALUE(dlp_pack_desc, tokens, 9),
+    VALUE(dlp_pack_desc, rule, DLP_PACK_FIT),
+    VALUE(dlp_pack_desc, overlap, 1),
+    VALUE(dlp_pack_desc, max_segments, 3),
+    VALUE(dlp_pack_desc, window, 3),
+    VALUE(dlp_pack_desc, longer, DLP_PACK_LONGER_DROP),
+    VALUE(dlp_pack_desc, positions, 1),
+    VALUE(dlp_pack_desc, uneven, 1),
+    VALUE(dlp_pack_desc, queue_size, 100),
+    VALUE(dlp_pack_desc, streams, 4),
+    VALUE(dlp_pack_desc, steps_per_epoch, 3),
+    VALUE(dlp_pack_desc, id, 3),
+    VALUE(dlp_pack_desc, agree, other_agree),
+    WITH(dlp_pack_desc, agree_user, USER),
+    VALUE(dlp_pack_desc, shared_streams, 1),
+
+    VALUE(dlp_loader_desc, batch_size, 6),
+    VALUE(dlp_loader_desc, num_workers, 3),
+    VALUE(dlp_loader_desc, shuffle, 1),
+    VALUE(dlp_loader_desc, drop_last, 1),
+    VALUE(dlp_loader_desc, epochs, 3),
+    VALUE(dlp_loader_desc, seed, 99),
+    VALUE(dlp_loader_desc, topology, DLP_TOPOLOGY_CLASSIC),
+    VALUE(dlp_loader_desc, joins, &other_join_),
+    VALUE(dlp_loader_desc, n_joins, 1),
+
+    VALUE(dlp_chunks_desc, n_items, 37),
+    VALUE(dlp_chunks_desc, fields, other_fields_),
+    VALUE(dlp_chunks_desc, n_fields, 1),
+    VALUE(dlp_chunks_desc, writes_all_bytes, 1),
+    VALUE(dlp_chunks_desc, chunk_rows, 6),
+    VALUE(dlp_chunks_desc, rows, other_numbers_),
+    VALUE(dlp_chunks_desc, n_chunks, 5),
+    VALUE(dlp_chunks_desc, batch_size, 6),
+    VALUE(dlp_chunks_desc, last, DLP_LAST_DROP),
+    VALUE(dlp_chunks_desc, within_chunks, 1),
+    VALUE(dlp_chunks_desc, shuffle_chunks, 1),
+    VALUE(dlp_chunks_desc, shuffle_rows, 1),
+    VALUE(dlp_chunks_desc, load, other_chunk),
+    VALUE(dlp_chunks_desc, user, USER),
+    VALUE(dlp_chunks_desc, cpu_buffers, 6),
+    VALUE(dlp_chunks_desc, device_buffers, 4),
+    VALUE(dlp_chunks_desc, device, &other_device_),
+    VALUE(dlp_chunks_desc, transfer_inline, 1),
+    VALUE(dlp_chunks_desc, preload, DLP_PRELOAD_CPU),
+    VALUE(dlp_chunks_desc, epochs, 3),
+    VALUE(dlp_chunks_desc, epoch_end, 1),
+    VALUE(dlp_chunks_desc, set_epoch, other_set_epoch),
+    VALUE(dlp_chunks_desc, pass, DLP_PASS_EVALUATE),
+    VALUE(dlp_chunks_desc, seed, 99),
+    VALUE(dlp_chunks_desc, rank, 1),
+    VALUE(dlp_chunks_desc, world_size, 2),
+    WITH(dlp_chunks_desc, allow_uneven, 1),
+    VALUE(dlp_chunks_desc, rows_at, other_rows_at),
+
+    VALUE(dlp_files_desc, n_items, 17),
+    VALUE(dlp_files_desc, fields, other_fields_),
+    WHOLE(dlp_files_desc, n_fields, 2),
+    VALUE(dlp_files_desc, use_threads, 1),
+    VALUE(dlp_files_desc, paths, other_paths_),
+    VALUE(dlp_files_desc, locate, other_locate),
+    VALUE(dlp_files_desc, decode, other_decode),
+    WITH(dlp_files_desc, user, USER),
+    VALUE(dlp_files_desc, max_bytes, 3),
+    WITH(dlp_files_desc, direct, 1),
+    VALUE(dlp_files_desc, in_flight, 5),
+    WITH(dlp_files_desc, writes_all_bytes, 1),
+    VALUE(dlp_files_desc, worker_init, other_init),
+    VALUE(dlp_files_desc, worker_exit, other_exit),
+
+    VALUE(dlp_tokens_desc, pattern, "/nowhere/*.bin"),
+    WHOLE(dlp_tokens_desc, paths, other_paths_),
+    VALUE(dlp_tokens_desc, n_paths, 2),
+    VALUE(dlp_tokens_desc, format, DLP_TOKENS_U32),
+    VALUE(dlp_tokens_desc, windows, 2),
+    VALUE(dlp_tokens_desc, header_bytes, 8),
+    VALUE(dlp_tokens_desc, length, 5),
+    VALUE(dlp_tokens_desc, stride, 3),
+    VALUE(dlp_tokens_desc, widen, 1),
+
+    VALUE(dlp_arrays_desc, columns, NULL),
+    VALUE(dlp_arrays_desc, n_columns, 2),
+    WITH(dlp_arrays_desc, reads, 1),
+    VALUE(dlp_array_column, name, "other"),
+    VALUE(dlp_array_column, path, "/nowhere"),
+    VALUE(dlp_array_column, paths, other_paths_),
+    VALUE(dlp_array_column, n_paths, 1),
+    WHOLE(dlp_array_column, format, DLP_ARRAY_CIFAR10),
+
+    VALUE(dlp_buckets_desc, n_items, 19),
+    VALUE(dlp_buckets_desc, lengths, other_lengths_),
+    VALUE(dlp_buckets_desc, length, other_length),
+    WITH(dlp_buckets_desc, length_user, USER),
+    VALUE(dlp_buckets_desc, lengths_id, 5),
+    VALUE(dlp_buckets_desc, batch_size, 6),
+    VALUE(dlp_buckets_desc, window, 12),
+    VALUE(dlp_buckets_desc, max_tokens, 40),
+    VALUE(dlp_buckets_desc, divisible_by, 2),
+    VALUE(dlp_buckets_desc, shuffle, 1),
+    WITH(dlp_buckets_desc, seed, 99),
+    VALUE(dlp_buckets_desc, last, DLP_LAST_DROP),
+    VALUE(dlp_buckets_desc, order, &other_order_),
+
+    VALUE(dlp_mix_desc, n, 3),
+    VALUE(dlp_mix_desc, shuffle, 1),
+    VALUE(dlp_mix_desc, n_items, other_numbers_),
+    VALUE(dlp_mix_desc, weights, other_numbers_),
+    VALUE(dlp_mix_desc, seed, 99),
+    VALUE(dlp_mix_desc, samples_per_epoch, 13),
+    VALUE(dlp_mix_desc, until, DLP_MIX_FIRST),
+};
+
+#define N_ROWS (sizeof rows_ / sizeof *rows_)
+
+/* An array, and how many it has. */
+typedef struct field_pair {
+    const char *type, *name[2];
+    size_t offset[2], size[2];
+} field_pair;
+
+#define PAIR(type, array, count) \
+    { \
+#type, {#array, #count }, {offsetof(type, array), offsetof(type, count) }, { \
+            sizeof((type *)0)->array, sizeof((type *)0)->count \
+        } \
+    }
+
+static const field_pair pairs_[] = {
+    PAIR(dlp_dataset, fields, n_fields),
+    PAIR(dlp_workers_desc, affinity, n_affinity),
+    PAIR(dlp_batch_desc, out_fields, n_out_fields),
+    PAIR(dlp_sampler_desc, subset, n_subset),
+    PAIR(dlp_pipe_desc, counters, n_counters),
+    PAIR(dlp_scratch_desc, fields, n_fields),
+    PAIR(dlp_guard_desc, fields, n_fields),
+    PAIR(dlp_split_desc, rows, n_chunks),
+    PAIR(dlp_part_desc, items, n_parts),
+    PAIR(dlp_expand_desc, fields, n_fields),
+    PAIR(dlp_loader_desc, joins, n_joins),
+    PAIR(dlp_chunks_desc, fields, n_fields),
+    PAIR(dlp_chunks_desc, rows, n_chunks),
+    PAIR(dlp_files_desc, fields, n_fields),
+    PAIR(dlp_files_desc, paths, n_items),
+    PAIR(dlp_tokens_desc, paths, n_paths),
+    PAIR(dlp_arrays_desc, columns, n_columns),
+    PAIR(dlp_array_column, paths, n_paths),
+    PAIR(dlp_buckets_desc, lengths, n_items),
+    PAIR(dlp_mix_desc, n_items, n),
+};
+#define N_PAIRS (sizeof pairs_ / sizeof *pairs_)
+
+#endif
