@@ -51,7 +51,7 @@ INSIDE void inside_wait_cpus(uint32_t cpus);
 INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields);
 INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);
 #ifdef DLPIPE_S3_H
-INSIDE uint32_t inside_s3_limit(dlp_s3_io *io); /* requests that may be in flight */
+INSIDE uint32_t inside_s3_limit(dlp_s3_io *io);   /* requests that may be in flight */
 INSIDE void inside_s3_one_at_once(dlp_s3_io *io); /* in flight, for good */
 INSIDE uint32_t inside_s3_out(dlp_s3_io *io, uint32_t *connections); /* operations in flight */
 INSIDE int inside_s3_turn(dlp_s3_io *io, uint64_t until_ns);
