@@ -247,7 +247,7 @@ static void resume__unordered_state_of_state__keeps_the_window(void) {
             memcpy(&was, &states[stop - 1], sizeof was);
             memcpy(&is, &now, sizeof is);
             windows += was.gaps_used > 0;
-            CHECK(was.batch == is.batch && memcmp(was.gaps, is.window, sizeof is.window) == 0);
+            CHECK(was.batch == is.batch && memcmp(was.gaps, is.gaps, sizeof is.gaps) == 0);
             CHECK(dlp_pipe_close(p) == DLP_OK);
             r.pipe.resume = NULL;
         }
