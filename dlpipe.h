@@ -26648,10 +26648,9 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The order is the lanes', and so is the argument why a record is
-   seen whole or not at all: a record is there when its lane's tail is beyond it (LT1 -> LT2). A
-   producer that dies before that has pushed nothing. Only the pipe's one fetch worker reads, by
-   peek, copy, release.
+   One mapping (>>impl-push-memory). The lanes give the order, and show a record whole or not at
+   all. A record is there when its lane's tail is beyond it (LT1 -> LT2). A producer that dies
+   before that has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
 
    Besides the labels of >>impl-push-memory:
 
