@@ -3468,8 +3468,8 @@ typedef struct dlp_files_desc {
        fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
-                                 them is DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more is
+                                 DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                  and writes the other fields */
     int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
@@ -5111,7 +5111,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
     if (mine < 0) return mine;
-    DLPI_STORE_SEQ(&owners[mine], 1u); /* LO1 */
+    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* LO1 <- LO1: what the one before it did */
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
@@ -26233,7 +26233,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
-   LO1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1    owners          >>queues              reader, producers: how many there are, a hint
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
                                                 kernel orders them
    -      line.refused    its producer          statistics */
@@ -26648,9 +26648,10 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are
-   the lanes': a record is there when its lane's tail is beyond it (LT1 -> LT2), and a producer that
-   dies before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+   One mapping (>>impl-push-memory). The order is the lanes', and so is the argument why a record is
+   seen whole or not at all: a record is there when its lane's tail is beyond it (LT1 -> LT2). A
+   producer that dies before that has pushed nothing. Only the pipe's one fetch worker reads, by
+   peek, copy, release.
 
    Besides the labels of >>impl-push-memory:
 
@@ -26862,8 +26863,8 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream was read in that lane, which may have several, one after the other. True if
-   it is the last of all. */
+/* The end of a stream was read in that lane. A lane may have several streams, one after the other.
+   True if it is the last end of all. */
 static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
     s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
@@ -26873,11 +26874,11 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
 /* ---- whether writers live ---- */
 
 /* True if the lane has a stream that did not end, and records of it or a living producer. A place
-   is looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane
+   is looked at before the tail, so that what a dead producer pushed is seen. *lost: set if the lane
    has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
     const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
-    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
     uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
     *come = begun > 0;
     *lost = begun > s->ended[i] && !taken;

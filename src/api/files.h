@@ -45,8 +45,8 @@ typedef struct dlp_files_desc {
        fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;               /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
-                                 them is DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more is
+                                 DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
     int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                  and writes the other fields */
     int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least

@@ -121,7 +121,7 @@ static int64_t dlpi_s3_number(const char *at, size_t n) {
     return v;
 }
 
-/* Read a number of n digits, one at least. Returns false if it is none; out then stays. */
+/* Read a number of n digits, one at least. Returns false if it is none, and leaves out as it is. */
 static bool dlpi_s3_decimal(const char *at, size_t n, uint64_t *out) {
     int64_t v = n > 0 ? dlpi_s3_number(at, n) : -1;
     if (v >= 0) *out = (uint64_t)v;

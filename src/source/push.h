@@ -6,9 +6,10 @@
 #include "source/push_door.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The order, and why a record is seen whole or not at all, are
-   the lanes': a record is there when its lane's tail is beyond it (LT1 -> LT2), and a producer that
-   dies before has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+   One mapping (>>impl-push-memory). The order is the lanes', and so is the argument why a record is
+   seen whole or not at all: a record is there when its lane's tail is beyond it (LT1 -> LT2). A
+   producer that dies before that has pushed nothing. Only the pipe's one fetch worker reads, by
+   peek, copy, release.
 
    Besides the labels of >>impl-push-memory:
 
@@ -220,8 +221,8 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream was read in that lane, which may have several, one after the other. True if
-   it is the last of all. */
+/* The end of a stream was read in that lane. A lane may have several streams, one after the other.
+   True if it is the last end of all. */
 static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
     s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
@@ -231,11 +232,11 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
 /* ---- whether writers live ---- */
 
 /* True if the lane has a stream that did not end, and records of it or a living producer. A place
-   is looked at before the tail: what a dead producer pushed is seen then. *lost: set if the lane
+   is looked at before the tail, so that what a dead producer pushed is seen. *lost: set if the lane
    has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
     const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
-    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* O1: a hint */
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
     uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
     *come = begun > 0;
     *lost = begun > s->ended[i] && !taken;

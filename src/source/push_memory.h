@@ -19,7 +19,7 @@
    PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
-   LO1     owners          >>queues              reader, producers: how many there are, a hint
+   LO1    owners          >>queues              reader, producers: how many there are, a hint
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
                                                 kernel orders them
    -      line.refused    its producer          statistics */

@@ -2,8 +2,7 @@
 /* Each field of each desc is used or refused: the walk sets one field (tests/rig/fields.h) at each
    place that a wiring has for its desc, and runs the wiring. What is seen must differ (plan, order,
    rows, states, warnings, calls, threads), or an error must name the field. A field may show only
-   where callbacks fail or are slow, so that a field that shows nothing is tried in those moods,
-   too.
+   where callbacks fail or are slow. So a field that shows nothing is tried in those moods, too.
      fields              the walk
      fields WIRING.FIELD one field, with what is seen: rows.workers_desc.retries */
 #define _GNU_SOURCE

@@ -20,10 +20,8 @@ told() { # FILE WORDS
     sed "s/^/$2: /" "$1"
     failed=1
 }
-[ "$(wc -l <"$out/api")" -gt 400 ] || {
-    echo "only $(wc -l <"$out/api") fields are found in src/api"
-    failed=1
-}
+n=$(wc -l <"$out/api")
+[ "$n" -gt 400 ] || { echo "only $n fields are found in src/api"; failed=1; }
 comm -23 "$out/api" "$out/listed" >"$out/missing"
 comm -13 "$out/api" "$out/listed" >"$out/stale"
 uniq -d "$out/listed" >"$out/twice"

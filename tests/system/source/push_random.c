@@ -1,7 +1,8 @@
 /* Random pushes: producers as threads, children, other programs by the path, and programs in pid
    and mount namespaces of their own. Their lives are cut by SIGKILL and by close, and successors go
-   on. Rivals want numbers that living producers have. A third program cuts and writes what it finds
-   at the path. Some streams are given up for good. Each item that was pushed comes once, in its
+   on.
+   Rivals want numbers that living producers have. A third program cuts and writes what it finds at
+   the path. Some streams are given up for good. Each item that was pushed comes once, in its
    producer's order; and nothing hangs.
 
      push_random [CONFIGURATIONS [SEED]]; push_random = SEED runs one and says what it is */
