@@ -227,6 +227,8 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     static const dlp_field document[1] = {{"tokens", DLP_I32, 1, {40}, 1, 0}},
                            other[1] = {{"other", DLP_U64, 0, {0}, 0, 0}};
     const dlp_workers_desc drops = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP, .retries = 1};
+    const dlp_workers_desc two = {.num_workers = 2}; /* of a stage that only copies */
+    const int makes = kind == EXPAND || kind == FILTER || kind == PACK;
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_dataset more = {.n_items = ITEMS, .fields = other, .n_fields = 1, .fetch = any_fetch};
     dlp_guard_field of = {.name = "word", .high = 500};
@@ -246,7 +248,7 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
         dlp_pipe_add_pack(
             *p,
             &(dlp_pack_desc){.tokens = 20, .rule = DLP_PACK_FIT, .window = 8, .workers = drops});
-    dlp_pipe_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = drops});
+    dlp_pipe_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = makes ? two : drops});
     if (kind == GUARD)
         dlp_pipe_add_guard(*p, &(dlp_guard_desc){.fields = &of, .n_fields = 1, .workers = drops});
     if (kind == SCRATCH) {

@@ -131,7 +131,7 @@ static void one_init(rig *r, int kind, int place, int fetcher) {
     if (kind == BATCH_MAP) r->batch_map[0].batch = bad_batch;
     if (kind == COLLATE) {
         r->batch.collate = bad_collate;
-        r->batch.workers.num_workers = place == INLINE ? 0 : 2;
+        r->batch.batch_workers = place == INLINE ? DLP_NONE : 2;
     }
 }
 

@@ -492,7 +492,8 @@ static void log__to_stderr__a_line_for_each_warning(void) {
     CHECK(to >= 0 && dup2(to, 2) == 2);
     rig_default(&r);
     r.pipe.log = dlp_log_stderr;
-    r.pipe.prefetch_factor = r.batch.batch_size = 1;
+    r.pipe.prefetch_factor = 1;
+    r.batch.batch_size = 1;
     r.fetch.workers.num_workers = 2;
     CHECK(rig_start(&r, &p) == DLP_OK);
     fflush(stderr);

@@ -186,6 +186,7 @@ static void wire(rig *r, const wiring *w) {
         all[i]->worker_init = chaos_init;
         all[i]->worker_user = &first_of[i];
     }
+    if (!w->collate) all[2]->worker_init = NULL, all[2]->worker_user = NULL;
     if (w->map_threads) {
         all[1]->placement = DLP_PLACE_THREADS;
         all[1]->worker_init = NULL;

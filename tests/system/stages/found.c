@@ -245,7 +245,7 @@ static void cells__least__as_written_down(uint64_t seed) {
             uint32_t m = r.d.loader.batch_size / r.d.parts.streams;
             uint32_t each =
                 ((uint32_t)r.d.parts.n_parts + r.d.parts.streams - 1) / r.d.parts.streams;
-            r.d.parts.window = window;
+            r.d.parts.window = (uint32_t)window;
             look = (window - 1 + look + window - 1) / window * window;
             if (steps > 0 && look > steps * m) look = steps * m;
             if (steps == 0 && look > each) look = each;
@@ -726,7 +726,7 @@ static void fail__last_of_its_stream__is_never_lost(void) {
         r.d.loader.batch.last = i / 8 == 0   ? DLP_LAST_DROP
                                 : i / 8 == 1 ? DLP_LAST_PARTIAL
                                              : DLP_LAST_PAD;
-        r.d.parts.window = window;
+        r.d.parts.window = (uint32_t)window;
         r.d.parts.workers.num_workers = i / 2 % 2 ? DLP_NONE : 2;
         n = batches_before(&r, &err, &rc);
         CHECK(rc == DLP_ERR_CALLBACK && strstr(err.message, "part 3: torn") != NULL);

@@ -687,7 +687,6 @@ static int epoch_set(void *user, uint64_t epoch) {
 
 static void set_epoch__epochs_left__no_load_beside_it(void) {
     for (int i = 0; i < 8; i++) {
-        parts_seen seen;
         parts_rig r;
         dlp_pipe *p;
         dlp_batch *b;

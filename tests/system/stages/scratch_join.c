@@ -635,7 +635,7 @@ static void scratch_join__what_does_not_fit__named(void) {
     CHECK(strstr(refused("fszSm").message, "once") != NULL);
     CHECK(strstr(refused("fszcm").message, "an item map must follow") != NULL); /* needs: cache */
     CHECK(strstr(refused("fcsm").message, "directly after") != NULL);           /* needs: cache */
-    CHECK(strstr(refused("fsxm").message, "a mixed dataset comes directly after") != NULL);
+    CHECK(strstr(refused("fsxm").message, "must come directly after fetch") != NULL);
     CHECK(strstr(refused("sfm").message, "can't follow") != NULL);
 }
 

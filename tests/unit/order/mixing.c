@@ -736,6 +736,7 @@ static void pipe__buckets_of_a_mix__shares_stay(void) {
     if (mix == NULL) return;
     CHECK(dlp_mix_sampler(mix, &order) == DLP_OK);
     d.order = &order;
+    d.seed = 0; /* the order has one */
     if ((b = buckets_of(&d)) != NULL) {
         CHECK(dlpi_buckets_begin(b, 0) == 0);
         while ((rows = dlpi_buckets_next(b, 0, index, 64)) > 0)
