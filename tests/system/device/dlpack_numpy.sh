@@ -67,7 +67,7 @@ class Tensor:  # what numpy.from_dlpack asks for
     def __dlpack_device__(self):
         return (1, 0)
 
-HELD, END = -6, 4
+HELD, END = -6, 4099
 pipe, batch, n = c.c_void_p(lib.begin()), c.c_void_p(), 0
 while True:
     rc = lib.dlp_pipe_next(pipe, c.byref(batch))

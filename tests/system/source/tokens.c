@@ -343,18 +343,18 @@ static void contents(int what, uint8_t *b) {
 }
 
 static void keep_warning(void *user, const char *message) {
-    char *all = user;
-    if (strstr(message, "tokens: ") != NULL) strcat(strcat(all, message), "\n");
+    char *told = user;
+    if (strstr(message, "tokens: ") != NULL) strcat(strcat(told, message), "\n");
 }
 
 /* Warnings of a pipe of the second of two shards that hold this: in words, and in no words. */
 static void warned_of(int what, int format, uint64_t header, const char *words) {
     static uint8_t b[4096];
-    char all[1000] = "", good[200];
+    char told[1000] = "", good[200];
     const char *paths[] = {good, in_rig("doubtful")};
     dlp_tokens_loader_desc d = {
         .tokens = {.paths = paths, .n_paths = 2, .format = format, .header_bytes = header},
-        .loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = all}}};
+        .loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = told}}};
     contents(format == DLP_TOKENS_U32 ? TOKENS32 : TOKENS16, b + header);
     snprintf(good, sizeof good, "%s", rig_write("good", b, header + 4000));
     contents(what, b + header);
@@ -367,12 +367,12 @@ static void warned_of(int what, int format, uint64_t header, const char *words) 
             int wanted = words != NULL && !insist;
             d.tokens.insist = insist;
             d.tokens.reads = reads;
-            all[0] = 0;
+            told[0] = 0;
             CHECK(dlp_tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
-            CHECK((dlp_tokens_describe(t)->warning != NULL) == wanted && (all[0] != 0) == wanted);
-            if ((all[0] != 0) != wanted || (wanted && !strstr(all, words)))
-                printf("contents %d as format %d: %s", what, format, all[0] ? all : "nothing\n");
-            if (wanted) CHECK(strstr(all, words) && strstr(all, "doubtful") && strlen(all) < 160);
+            CHECK((dlp_tokens_describe(t)->warning != NULL) == wanted && (told[0] != 0) == wanted);
+            if ((told[0] != 0) != wanted || (wanted && !strstr(told, words)))
+                printf("contents %d as format %d: %s", what, format, told[0] ? told : "nothing\n");
+            if (wanted) CHECK(strstr(told, words) && strstr(told, "doubtful") && strlen(told) < 160);
             CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
         }
 }
@@ -397,10 +397,10 @@ static void tokens__contents_of_another_kind__a_warning_unless_told_to_insist(vo
 /* What is wired by hand has its warning, too, and so has each stage of a join. */
 static void tokens__wired_by_hand__warns_all_the_same(void) {
     static uint8_t b[4000];
-    char all[1000] = "";
+    char told[1000] = "";
     const char *path = in_rig("text");
     dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .length = 10};
-    dlp_loader_desc loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = all}};
+    dlp_loader_desc loader = {.batch_size = 8, .pipe = {.log = keep_warning, .log_user = told}};
     dlp_tokens *t;
     dlp_pipe *p = NULL;
     contents(TEXT, b);
@@ -408,7 +408,7 @@ static void tokens__wired_by_hand__warns_all_the_same(void) {
     if ((t = must_open(&d)) == NULL) return;
     dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     CHECK(dlp_loader_open(&p, &loader, NULL) == DLP_OK);
-    CHECK(strstr(all, "text") != NULL && dlp_pipe_warning(p, 0) != NULL);
+    CHECK(strstr(told, "text") != NULL && dlp_pipe_warning(p, 0) != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
 }
 
