@@ -5111,7 +5111,8 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
     int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
     if (mine < 0) return mine;
-    (void)DLPI_XCHG_SEQ(&owners[mine], 1u); /* LO1 <- LO1: what the one before it did */
+    if (mine == producer) /* LO1 <- LO1: what the producer before it did; else the claim had it */
+        (void)DLPI_XCHG_SEQ(&owners[mine], 1u);
     memset(tx, 0, sizeof *tx);
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);

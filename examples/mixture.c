@@ -103,7 +103,6 @@ static int bucketed_epoch(const char *what, uint64_t budget, dlp_loader_desc des
                                   .batch_size = BATCH,
                                   .max_tokens = budget,
                                   .shuffle = 1,
-                                  .seed = 1,
                                   .order = &desc.sampler};
     dlp_buckets *buckets = NULL;
     dlp_error err;

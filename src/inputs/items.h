@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/stages/expand, system/stages/pack */
 #include "api/expand.h"
+#include "flight/in_flight.h"
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 

@@ -2,6 +2,7 @@
 /* tests: system/s3/s3_source, system/shm/shm_s3 */
 #include "wait/waiters.h"
 #include "api/s3_source.h"
+#include "s3/manifest.h"
 #include "s3/records.h"
 /* ---- the source ---- */
 

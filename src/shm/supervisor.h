@@ -4,6 +4,7 @@
 #include "work/workers.h"
 #include "work/recover.h"
 #include "api/shm_start.h"
+#include "base/places.h"
 #include "shm/names.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 #pragma once
 /* tests: system/source/tokens, system/source/arrays */
 #include "api/dataset.h"
+#include "api/loader.h"
 #include "api/stages.h"
-#include "fail/fail.h"
+#include "fail/check.h"
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED

@@ -4,6 +4,7 @@
 #include "base/places.h"
 #include "cells/fields.h"
 #include "queue/mpsc.h"
+#include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-push-memory    THE MEMORY OF A PUSH
    The memory has a head, a line for each producer, and a bundle of lanes (>>queues). It is a file

@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_epochs, unit/order/samplers */
+#include "deliver/state.h"
 #include "fail/check.h"
 #include "inputs/epoch.h"
 #include "slot/feed.h"

@@ -579,7 +579,8 @@ static const struct {
     {"dlpi_spsc_room_wake", "LOAD_ACQ",
      "the wake word before it has brought the tail of who sleeps"},
     {"dlpi_await_asleep", "AND_SEQ", "takes a bit back, carries nothing"},
-    {"dlp_mpsc_attach_tx", "STORE_SEQ", "the claim before it, or the kernel, has the order"},
+    {"dlp_mpsc_attach_tx", "XCHG_SEQ",
+     "who gives a number to another producer, or the kernel, has the order"},
 };
 
 static const char *why_unneeded(int site) {
