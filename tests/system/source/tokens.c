@@ -372,7 +372,8 @@ static void warned_of(int what, int format, uint64_t header, const char *words) 
             CHECK((dlp_tokens_describe(t)->warning != NULL) == wanted && (told[0] != 0) == wanted);
             if ((told[0] != 0) != wanted || (wanted && !strstr(told, words)))
                 printf("contents %d as format %d: %s", what, format, told[0] ? told : "nothing\n");
-            if (wanted) CHECK(strstr(told, words) && strstr(told, "doubtful") && strlen(told) < 160);
+            if (wanted)
+                CHECK(strstr(told, words) && strstr(told, "doubtful") && strlen(told) < 160);
             CHECK(dlp_pipe_close(p) == DLP_OK && dlp_tokens_close(t) == DLP_OK);
         }
 }
