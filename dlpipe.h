@@ -6562,13 +6562,14 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* If each of `own` streams had no item in so many passes, none ever comes. Two passes from anywhere
-   have a whole one among them. That is enough if a stream has the same inputs in each pass, or if
-   these streams are all of them. Otherwise each pass deals own / streams of the inputs again,
-   and an input with items stays unseen with a chance of about 2^-16. */
+/* If each of `own` streams had no item in so many passes of an epoch that had none before, none
+   ever comes. Two passes from anywhere have a whole one among them. That is enough if a stream has
+   the same inputs in each pass, or if these streams are all of them. Otherwise each pass deals
+   own / streams of the inputs again, and an input with items stays unseen with a chance of about
+   2^-16. own 0: of one stream, whatever the others had. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
-    uint64_t passes = 2 + 16 * (q->streams - own) / own;
-    if (!q->shuffle_inputs || q->weights) return 2;
+    uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
+    if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
 
@@ -15937,6 +15938,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
+    bool any;          /* an input of the epoch has had items */
     uint64_t left_out; /* inputs of the epoch that could not be loaded, */
     dlp_error cause;   /* and the first of them */
     dlpi_inputs_ahead ahead;
@@ -15998,6 +16000,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->begun = true;
     q->rc = DLP_OK;
     q->left_out = 0;
+    q->any = false;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
@@ -16383,19 +16386,16 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
     "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
 
-/* True, and an error of the epoch, if inputs will never give an item: those of stream i that were
-   known last had none, and so many of all other streams, or so very many of stream i alone. */
+/* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
+   has had any, in so many passes of each stream, or stream i had none in very many. If another
+   stream had items, passes of this one prove less: each pass deals the inputs again. */
 static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
     const dlpi_found *q = dlpi_found_of(p);
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
     const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
     const uint64_t empty = q->streams[i].empty;
     uint64_t all = 0;
-    bool each = empty >= n * passes;
-    if (empty >= n * dlpi_found_empty_passes(&q->plan, 1) && q->cursors.n > 1) {
-        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
-        return true;
-    }
+    bool each = !q->any && empty >= n * passes;
     for (uint32_t k = 0; each && k < q->cursors.n; k++) {
         const dlpi_found_stream *x = &q->streams[k];
         all += x->empty;
@@ -16403,7 +16403,9 @@ static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
     }
     if (each)
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    return each;
+    else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
+    return q->rc != DLP_OK;
 }
 
 /* Take the count of input k of cell c, which is the first of stream i that was not known. An input
@@ -16431,6 +16433,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     u->n += items;
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
+    q->any |= items > 0;
     return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
 }
 
@@ -17139,6 +17142,7 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
         while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
     dlpi_found_begin(q, to->epoch);
     if (to->batch == 0) return DLP_OK;
+    q->any = true;
     dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         uint32_t s = q->cursors.first + i;

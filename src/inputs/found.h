@@ -362,19 +362,16 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
     "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
     "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
 
-/* True, and an error of the epoch, if inputs will never give an item: those of stream i that were
-   known last had none, and so many of all other streams, or so very many of stream i alone. */
+/* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
+   has had any, in so many passes of each stream, or stream i had none in very many. If another
+   stream had items, passes of this one prove less: each pass deals the inputs again. */
 static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
     const dlpi_found *q = dlpi_found_of(p);
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, q->cursors.n);
     const uint64_t s = q->cursors.first + i, n = dlpi_found_inputs(&q->plan, s);
     const uint64_t empty = q->streams[i].empty;
     uint64_t all = 0;
-    bool each = empty >= n * passes;
-    if (empty >= n * dlpi_found_empty_passes(&q->plan, 1) && q->cursors.n > 1) {
-        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
-        return true;
-    }
+    bool each = !q->any && empty >= n * passes;
     for (uint32_t k = 0; each && k < q->cursors.n; k++) {
         const dlpi_found_stream *x = &q->streams[k];
         all += x->empty;
@@ -382,7 +379,9 @@ static bool dlpi_found_barren(dlp_pipe *p, uint32_t i) {
     }
     if (each)
         dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, all, "rank ", (uint64_t)p->rank);
-    return each;
+    else if (empty >= n * dlpi_found_empty_passes(&q->plan, 0))
+        dlpi_found_fail(p, DLP_ERR_CALLBACK, DLPI_FOUND_BARREN, empty, "stream ", s);
+    return q->rc != DLP_OK;
 }
 
 /* Take the count of input k of cell c, which is the first of stream i that was not known. An input
@@ -410,6 +409,7 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     u->n += items;
     u->taken += used;
     x->empty = items == 0 ? x->empty + 1 : 0;
+    q->any |= items > 0;
     return items > 0 || q->plan.steps == 0 || !dlpi_found_barren(p, i);
 }
 

@@ -99,6 +99,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
+    bool any;          /* an input of the epoch has had items */
     uint64_t left_out; /* inputs of the epoch that could not be loaded, */
     dlp_error cause;   /* and the first of them */
     dlpi_inputs_ahead ahead;
@@ -160,6 +161,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->begun = true;
     q->rc = DLP_OK;
     q->left_out = 0;
+    q->any = false;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];

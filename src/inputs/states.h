@@ -46,6 +46,7 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
         while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
     dlpi_found_begin(q, to->epoch);
     if (to->batch == 0) return DLP_OK;
+    q->any = true;
     dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         uint32_t s = q->cursors.first + i;

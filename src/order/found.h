@@ -49,13 +49,14 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
     return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
-/* If each of `own` streams had no item in so many passes, none ever comes. Two passes from anywhere
-   have a whole one among them. That is enough if a stream has the same inputs in each pass, or if
-   these streams are all of them. Otherwise each pass deals own / streams of the inputs again,
-   and an input with items stays unseen with a chance of about 2^-16. */
+/* If each of `own` streams had no item in so many passes of an epoch that had none before, none
+   ever comes. Two passes from anywhere have a whole one among them. That is enough if a stream has
+   the same inputs in each pass, or if these streams are all of them. Otherwise each pass deals
+   own / streams of the inputs again, and an input with items stays unseen with a chance of about
+   2^-16. own 0: of one stream, whatever the others had. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
-    uint64_t passes = 2 + 16 * (q->streams - own) / own;
-    if (!q->shuffle_inputs || q->weights) return 2;
+    uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
+    if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
 

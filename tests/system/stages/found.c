@@ -648,6 +648,21 @@ static void end__nothing_in_any_stream__found_in_two_passes(void) {
     }
 }
 
+/* One part in 40 has items. Which stream has it changes with each pass, so each waits for some. */
+static void end__few_items__are_waited_for(void) {
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        found_rig r;
+        found_init(&r, seen, 40, 5);
+        memset(seen->counts, 0, sizeof seen->counts);
+        seen->counts[7] = 5;
+        r.d.parts.streams = 2;
+        r.d.parts.steps_per_epoch = 12;
+        r.d.loader.seed = seed;
+        r.d.loader.batch_size = 4;
+        CHECK(found_run(&r, INT64_MAX, NULL) == 12);
+    }
+}
+
 static void end__nothing_at_all__an_error(void) {
     found_rig r;
     dlp_error err;
@@ -896,6 +911,7 @@ int main(int argc, char **argv) {
     end__streams_of_any_length__rules_hold();
     end__forever__passes_follow_each_other();
     end__forever__other_rule_refused();
+    end__few_items__are_waited_for();
     end__nothing_at_all__an_error();
     end__nothing_in_any_stream__found_in_two_passes();
     fail__raise__error_of_the_batch_that_wants_it();
