@@ -14245,10 +14245,6 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
-/* DLP_FETCH_* of a stage that fetches. */
-static int dlpi_fetcher_of(const dlpi_stage *st) {
-    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
-}
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
@@ -15274,14 +15270,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                        p->source_stage->name);
 }
 
-/* A list of items beside a stage that has an order of its own. */
-static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
-    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
-                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
-                       st->name);
-}
-
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -15815,6 +15803,14 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 }
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
+
+/* A list of items beside a stage that has an order of its own. */
+static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
+                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
+                       st->name);
+}
 
 /* The next input goes to any worker; they are not tuned, and no input stands for another. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
@@ -17284,6 +17280,11 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        ", must be 0 after stage \"%s\": this stage only copies. Set "
                        "workers.%s of \"%s\".",
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
+}
+
+/* DLP_FETCH_* of a stage that fetches. */
+static int dlpi_fetcher_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
 }
 
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though

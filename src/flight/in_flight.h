@@ -98,10 +98,6 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
-/* DLP_FETCH_* of a stage that fetches. */
-static int dlpi_fetcher_of(const dlpi_stage *st) {
-    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
-}
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */

@@ -531,6 +531,14 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
 
+/* A list of items beside a stage that has an order of its own. */
+static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
+                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
+                       st->name);
+}
+
 /* The next input goes to any worker; they are not tuned, and no input stands for another. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {

@@ -25,14 +25,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                        p->source_stage->name);
 }
 
-/* A list of items beside a stage that has an order of its own. */
-static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
-    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
-                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
-                       st->name);
-}
-
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;

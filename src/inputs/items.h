@@ -58,6 +58,11 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
+/* DLP_FETCH_* of a stage that fetches. */
+static int dlpi_fetcher_of(const dlpi_stage *st) {
+    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
+}
+
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {

@@ -1434,7 +1434,7 @@ static pid_t signals_group(void) {
 
 static void group_is_signalled(int kind) {
     struct sigaction sa;
-    pid_t other;
+    pid_t other, rc;
     rig r;
     dlp_pipe *p;
     memset(&sa, 0, sizeof sa);
@@ -1450,7 +1450,8 @@ static void group_is_signalled(int kind) {
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
     kill(other, SIGKILL);
-    CHECK(waitpid(other, NULL, 0) == other);
+    do { rc = waitpid(other, NULL, 0); } while (rc < 0 && errno == EINTR);
+    CHECK(rc == other);
     CHECK(*strangers_ == 0);
     munmap(strangers_, 4096);
     nothing_left();
