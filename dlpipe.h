@@ -11014,10 +11014,10 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (!p->sharing->may_schedule(p)) return 0;
     p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
+    if (!p->sharing->may_schedule(p)) return 0;
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
@@ -11480,9 +11480,9 @@ static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
     dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
 }
 
-/* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
-static void dlpi_clock_in(dlpi_worker *w) {
-    if (w->last_ns != 0 || *w->untimed != 0) return;
+/* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
+   fortieth of the work. */
+__attribute__((noinline)) static void dlpi_clock_begin(dlpi_worker *w) {
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     dlpi_cpu_probe_drop(&w->cpu); /* of a call that is over */
@@ -11491,6 +11491,10 @@ static void dlpi_clock_in(dlpi_worker *w) {
     w->until_clock = w->clock_every;
     DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
+}
+
+static inline void dlpi_clock_in(dlpi_worker *w) {
+    if (DLPI_UNLIKELY(w->last_ns == 0 && *w->untimed == 0)) dlpi_clock_begin(w);
 }
 
 /* Of the time that work took: how long it was ready to run and others had the cores. 0 of what
@@ -11511,15 +11515,11 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
-static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
+/* Read the clock for the units since it was read last, and say what they took. */
+__attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each, all;
-    if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
-    w->items_untimed += items;
-    w->units_untimed++;
-    if (--w->until_clock > 0) return;
-    now = dlpi_now_ns();
-    ns = now - w->last_ns;
+    const uint64_t now = dlpi_now_ns();
+    uint64_t ns = now - w->last_ns, each, all;
     each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
@@ -11540,6 +11540,14 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+}
+
+/* Count a unit that is done. A last_ns of 0 means an inline worker in a call that is not timed. */
+static inline void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
+    if (w->last_ns == 0) return;
+    w->items_untimed += items;
+    w->units_untimed++;
+    if (DLPI_UNLIKELY(--w->until_clock == 0)) dlpi_clock_read(w, b, epoch);
 }
 
 /* A callback of the library's own has waited for others from then on: that is no work. */

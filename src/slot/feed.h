@@ -321,10 +321,10 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (!p->sharing->may_schedule(p)) return 0;
     p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
+    if (!p->sharing->may_schedule(p)) return 0;
     while (!f->ended) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */

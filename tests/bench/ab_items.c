@@ -55,7 +55,7 @@ static int fetch(void *user, dlp_item *item) {
 int main(int argc, char **argv) {
     if (argc < 3) { return 2; }
     real = argc > 3;
-    const dlp_field field = {.name = "x", .ndim = 1, .shape = {8}};
+    const dlp_field field = {.name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {8}};
     const dlp_loader_desc desc = {
         .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
         .batch_size = (uint32_t)strtoul(argv[1], NULL, 10),
