@@ -129,8 +129,7 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
 __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
     const uint64_t now = dlpi_now_ns();
-    uint64_t ns = now - w->last_ns, each, all;
-    each = w->items_untimed ? ns / w->items_untimed : ns;
+    uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns, all;
     /* what was not run says nothing of what an item costs */
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
@@ -170,10 +169,6 @@ static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
 /* The worker stops working: close the books on what was not timed yet. */
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns == 0) return;
-    if (w->units_untimed > 0) {
-        w->until_clock = 1;
-        w->units_untimed--; /* counted again by clock_out */
-        dlpi_clock_out(w, w->event.sequence, w->event.epoch, 0);
-    }
+    if (w->units_untimed > 0) dlpi_clock_read(w, w->event.sequence, w->event.epoch);
     w->last_ns = 0;
 }
