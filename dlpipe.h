@@ -15938,8 +15938,6 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     bool any;          /* an input of the epoch has had items */
-    uint64_t left_out; /* inputs of the epoch that could not be loaded, */
-    dlp_error cause;   /* and the first of them */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
@@ -15998,7 +15996,6 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
-    q->left_out = 0;
     q->any = false;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
@@ -16315,7 +16312,8 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
-/* Nothing can follow, whatever is asked for: an error of the epoch. */
+/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items, the
+   error tells what was left out first, since that may be the cause. */
 __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
                                                                  const char *format, ...) {
     dlp_error e;
@@ -16324,6 +16322,7 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
     va_start(args, format);
     vsnprintf(e.message, sizeof e.message, format, args);
     va_end(args);
+    if (code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, &e);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
@@ -16344,7 +16343,6 @@ static bool dlpi_found_leaves_out(dlp_pipe *p, uint32_t c) {
         cell->error = e;
         return false;
     }
-    if (q->left_out++ == 0) q->cause = e;
     dlpi_input_left_out(p, &e);
     return true;
 }
@@ -16382,8 +16380,8 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 }
 
 #define DLPI_FOUND_BARREN \
-    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item, so none is " \
-    "expected; let load, expand or filter keep items, or set steps_per_epoch to 0"
+    "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; let load, " \
+    "expand or filter keep some"
 
 /* True, and an error of the epoch, if inputs will never give an item. Either no input of the epoch
    has had any, in so many passes of each stream, or stream i had none in very many. If another
@@ -16778,18 +16776,6 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     return true;
 }
 
-/* The epoch has no batch. The first input that was left out is told, since it may be the cause. */
-static int dlpi_found_none(dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const char *what = p->last == DLP_LAST_DROP ? "full batch of items" : "item";
-    if (q->left_out == 0)
-        return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch", what);
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                           "the inputs have no %s in this epoch; %" PRIu64
-                           " could not be loaded, the first of them: %.160s",
-                           what, q->left_out, q->cause.message);
-}
-
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -16802,7 +16788,8 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     else
         dlpi_found_batch(p, 0, rows);
     if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
-    return dlpi_found_none(p);
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
+                           p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
 
 /* Is all known of the present batch, and whether another follows? */

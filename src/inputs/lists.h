@@ -100,8 +100,6 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     bool any;          /* an input of the epoch has had items */
-    uint64_t left_out; /* inputs of the epoch that could not be loaded, */
-    dlp_error cause;   /* and the first of them */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
@@ -160,7 +158,6 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
-    q->left_out = 0;
     q->any = false;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {

@@ -792,11 +792,11 @@ static void fail__all__returns_the_cause(void) {
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     r.d.parts.steps_per_epoch = 0;
     CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
-    CHECK(strstr(err.message, "64 could not be loaded") && strstr(err.message, "no such file"));
+    CHECK(strstr(err.message, "the first left out") && strstr(err.message, "no such file"));
 }
 
-/* A rest that is left out as others fail is no whole epoch, but it is no error either. */
-static void fail__drop__error_of_nothing_names_its_epoch(void) {
+/* The error of an epoch without a batch tells the first part that was left out. */
+static void fail__drop__epoch_of_nothing_tells_the_cause(void) {
     found_rig r;
     dlp_error err;
     int rc;
@@ -806,7 +806,7 @@ static void fail__drop__error_of_nothing_names_its_epoch(void) {
     r.d.loader.batch.last = DLP_LAST_DROP;
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
-    CHECK(strstr(err.message, "no full batch") && strstr(err.message, "1 could not be loaded"));
+    CHECK(strstr(err.message, "no full batch") && strstr(err.message, "the first left out"));
     CHECK(strstr(err.message, "part 6: torn") != NULL);
 }
 
@@ -918,7 +918,7 @@ int main(int argc, char **argv) {
     fail__last_of_its_stream__is_never_lost();
     fail__behind_the_end__epoch_ends();
     fail__all__returns_the_cause();
-    fail__drop__error_of_nothing_names_its_epoch();
+    fail__drop__epoch_of_nothing_tells_the_cause();
     fail__drop__has_no_items_and_is_counted();
     fail__items_out_of_range__names_the_part();
     desc__what_is_not_possible__refused();
