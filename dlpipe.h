@@ -17272,11 +17272,6 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
                        b->field, dlpi_bound_got(b, &fetch->w), name, b->field, name);
 }
 
-/* DLP_FETCH_* of a stage that fetches. */
-static int dlpi_fetcher_of(const dlpi_stage *st) {
-    return st->in_flight > 0 ? ((const dlpi_fetch *)st->self)->fetcher : DLP_FETCH_SEQUENTIAL;
-}
-
 /* Take over what the fetch stage calls, which is copy(user) then, and its fields: once, though
    sizes are asked for twice. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
@@ -17293,9 +17288,9 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
-                           "fetcher is %d with in_flight %d, must be DLP_FETCH_SEQUENTIAL after "
-                           "stage \"%s\"",
-                           dlpi_fetcher_of(fetch), (int)fetch->in_flight, name);
+                           "in_flight is %d, fetcher must be DLP_FETCH_SEQUENTIAL after stage "
+                           "\"%s\"",
+                           (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
