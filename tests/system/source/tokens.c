@@ -657,7 +657,7 @@ static int evict(const char *path, uint64_t bytes) {
 
 enum { BIG = 16 << 20, WINDOW = 4 * 4096 - 1 };
 
-/* Fetch `items` items of a file that is not in memory. Returns how many of `later` items behind them
+/* Fetch `items` items of a file that is not in memory. Returns how many of `later` items after them
    are there afterwards; -1: the file stays in memory. A busy machine reads late, so it waits until
    `wanted` are there, 10 s at most. */
 static int read_ahead(const char *path, int shuffle, int ahead, uint64_t items, uint64_t later,
