@@ -82,6 +82,7 @@ begin() { # [process]
     await seen $name || fail "the pipe does not begin: $(cat $dir/owner.said)"
 }
 
+seen_taken() { seen "$1" && grep -q '"taken":1,' $dir/json; }
 seen() { $top --once --json --interval 20 "$1" >$dir/json 2>/dev/null; }
 
 stopped() { # PID...: all their threads
@@ -256,7 +257,7 @@ END
 ${CC:-cc} -std=c11 -O0 -w -o $dir/kinds $dir/kinds.c -lpthread || exit 1
 $dir/kinds &
 owner=$!
-await seen $owner
+await seen_taken $owner
 said=$(sed 's/"links".*//' $dir/json | grep -o '"kind":"[a-z_]*"' | cut -d'"' -f4 | tr '\n' ' ')
 [ "$said" = 'sampler parts fetch cache batch split ' ] || fail "kinds of stages: $said"
 grep -q '"chunks":{"taken":1,"per_epoch":20,"loadable":1[0-9],"in_use":1,"preload":0,"cpu":{' \
