@@ -1,4 +1,4 @@
-/* needs: parts split join scratch guard cache */
+/* needs: parts split join scratch guard cache pack */
 /* Each field of each desc is used or refused: the walk sets one field (tests/rig/fields.h) at each
    place that a wiring has for its desc, and runs the wiring. What is seen must differ (plan, order,
    rows, states, warnings, calls, threads), or an error must name the field. A field may show only
