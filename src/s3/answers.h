@@ -574,12 +574,12 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* True if a 400 may mean the range: it names no other cause. */
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
-    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
-                                        "BadRequest",   "NotImplemented", NULL};
     char code[64] = "";
     if (connection->http.status != 400) return false;
     dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
-    return !code[0] || dlpi_s3_one_of(code, codes);
+    return !code[0] || dlpi_s3_listed(" InvalidRange InvalidRequest InvalidArgument BadRequest"
+                                      " NotImplemented ",
+                                      code);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns

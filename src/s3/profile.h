@@ -654,7 +654,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
-    char said[64], word[70], where[240];
+    char said[64], where[240];
     int file = 0;
     snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
     if (!value) {
@@ -664,8 +664,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
         snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
                  b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
     }
-    snprintf(word, sizeof word, " %.60s ", value);
-    if (b->fine ? strstr(b->fine, word) != NULL : !dlpi_s3_is_true(value)) return DLP_OK;
+    if (b->fine ? dlpi_s3_listed(b->fine, value) : !dlpi_s3_is_true(value)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%.160s: \"%.16s\"; but %s not "
                              "supported",
