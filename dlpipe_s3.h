@@ -6658,6 +6658,28 @@ static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) 
                                 +----- range->timer <----+------ trouble, classified ------+
                                        (back-off)
 
+   Words: a request, or op, is the caller's; a range is a part of it, or all, and has a request of
+   its own on the wire; an origin is a server by name and port; a hedge is a second request for a
+   range that waits; an op's turn counts what was learned for it (place, region, clock, keys); a
+   turn of the io is one wait for events, and what they bring; a server is away while requests fail
+   and none has its answer; a pause is the time before a retry; a copy is a connection of a range.
+
+   A range is in one of these states. range_become alone changes them, and asserts both the step
+   and that lists, connections and timer fit the state.
+
+       state     lists it is in              connections  timer  goes to
+       NONE      free_ranges, or none: in    0            -      WAITING PAUSED HELD
+                 the hands of a function
+       WAITING   origin->waiting             0            -      ASKED
+       ASKED     io->awaited, if it may be   1..3         -      HEDGING BODY
+                 hedged
+       HEDGING   origin->hedging             1..2         -      ASKED BODY
+       BODY      -                           1            -      -
+       PAUSED    -                           0            set    WAITING, at the latest when the
+                                                                 server is back
+       HELD      -                           0            set    WAITING, by Retry-After alone
+       and all of them to NONE
+
    A range is not bound to a connection before it is sent: whichever connection of the origin is
    free first takes the range that waits longest, be it one that has ended a request or a new one.
 
@@ -6885,6 +6907,20 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
+enum { /* what a range waits for; see above */
+       DLPI_S3_RANGE_NONE = 0,
+       DLPI_S3_RANGE_WAITING,
+       DLPI_S3_RANGE_ASKED,
+       DLPI_S3_RANGE_HEDGING,
+       DLPI_S3_RANGE_BODY,
+       DLPI_S3_RANGE_PAUSED,
+       DLPI_S3_RANGE_HELD
+};
+
+#ifndef DLPI_S3_ASSERT /* tests define their own */
+#define DLPI_S3_ASSERT(fact) ((void)sizeof(fact))
+#endif
+
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
     uint32_t piece;
@@ -6906,11 +6942,9 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool held;     /* a Retry-After says when it may be tried again */
-    uint8_t moves; /* to another connection, for the body was slow */
-    bool begun;    /* connections[0] has won */
-    bool fresh;    /* only on a new connection */
-    bool in_hedging, in_waiting;
+    uint8_t moves;       /* to another connection, for the body was slow */
+    bool fresh;          /* only on a new connection */
+    int32_t state;       /* DLPI_S3_RANGE_* */
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
     uint64_t size_bytes; /* about so many, for how long its answer may take */
@@ -7130,36 +7164,48 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
 
 /* ---- queues of ranges ---- */
 
-static void dlpi_s3_range_unqueue(dlpi_s3_range *range) {
-    if (range->in_waiting) range->op->origin->n_waiting--;
-    if (range->in_hedging) range->op->origin->n_hedging--;
-    range->in_waiting = range->in_hedging = false;
-    dlpi_s3_ring_out(&range->queue);
+#define DLPI_S3_TO(state) (1u << DLPI_S3_RANGE_##state)
+
+/* True if the range may go from one state to another. */
+static bool dlpi_s3_range_may(int32_t from, int32_t to) {
+    static const uint8_t next[] = {DLPI_S3_TO(WAITING) | DLPI_S3_TO(PAUSED) |
+                                       DLPI_S3_TO(HELD),                   /* NONE */
+                                   DLPI_S3_TO(ASKED),                      /* WAITING */
+                                   DLPI_S3_TO(HEDGING) | DLPI_S3_TO(BODY), /* ASKED */
+                                   DLPI_S3_TO(ASKED) | DLPI_S3_TO(BODY),   /* HEDGING */
+                                   0,                                      /* BODY */
+                                   DLPI_S3_TO(WAITING),                    /* PAUSED */
+                                   DLPI_S3_TO(WAITING)};                   /* HELD */
+    return to == DLPI_S3_RANGE_NONE || (next[from] >> to & 1);
 }
 
-/* first: it has waited before. */
-static void dlpi_s3_range_wait(dlpi_s3_range *range, bool first) {
+/* True if lists, connections and timer of the range fit its state. */
+static bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
+    int32_t s = range->state;
+    bool queued = !dlpi_s3_ring_empty(&range->queue);
+    bool awaited = !dlpi_s3_ring_empty(&range->awaited);
+    bool asked = s == DLPI_S3_RANGE_ASKED || s == DLPI_S3_RANGE_HEDGING;
+    if (queued != (s == DLPI_S3_RANGE_WAITING || s == DLPI_S3_RANGE_HEDGING)) return false;
+    if (awaited && s != DLPI_S3_RANGE_ASKED) return false;
+    if ((range->timer.due != UINT64_MAX) != (s >= DLPI_S3_RANGE_PAUSED)) return false;
+    if (s == DLPI_S3_RANGE_BODY) return range->n_connections == 1;
+    return asked ? range->n_connections > 0 : range->n_connections == 0;
+}
+
+/* Go to a state. The caller has seen to connections and timer. */
+static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
-    dlpi_s3_range_unqueue(range);
-    range->in_waiting = true;
-    origin->n_waiting++;
-    if (first)
-        dlpi_s3_ring_first(&origin->waiting, &range->queue);
-    else
-        dlpi_s3_ring_last(&origin->waiting, &range->queue);
-}
-
-static void dlpi_s3_range_wait_hedge(dlpi_s3_range *range) {
-    dlpi_s3_range_unqueue(range);
-    range->in_hedging = true;
-    range->op->origin->n_hedging++;
-    dlpi_s3_ring_last(&range->op->origin->hedging, &range->queue);
-}
-
-/* Its answer is not waited for any more, or has begun. */
-static void dlpi_s3_range_calm(dlpi_s3_range *range) {
+    DLPI_S3_ASSERT(dlpi_s3_range_may(range->state, state));
+    origin->n_waiting -= range->state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging -= range->state == DLPI_S3_RANGE_HEDGING;
+    dlpi_s3_ring_out(&range->queue);
     dlpi_s3_ring_out(&range->awaited);
-    if (range->in_hedging) dlpi_s3_range_unqueue(range);
+    range->state = state;
+    origin->n_waiting += state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging += state == DLPI_S3_RANGE_HEDGING;
+    if (state == DLPI_S3_RANGE_WAITING) dlpi_s3_ring_first(&origin->waiting, &range->queue);
+    if (state == DLPI_S3_RANGE_HEDGING) dlpi_s3_ring_last(&origin->hedging, &range->queue);
+    DLPI_S3_ASSERT(dlpi_s3_range_sound(range));
 }
 
 /* Take a connection from its range. */
@@ -7172,8 +7218,7 @@ static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
     for (; i < range->n_connections; i++) range->connections[i] = range->connections[i + 1];
     if (range->n_connections > 0) return;
     io->on_wire--;
-    range->begun = false;
-    dlpi_s3_range_calm(range);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
 }
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
@@ -7183,7 +7228,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
 /* From now on it is seen to that the range's answer does not take too long. */
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
-    if (range->begun || range->in_hedging || range->n_connections >= DLPI_S3_COPIES) return;
+    if (range->state != DLPI_S3_RANGE_ASKED || range->n_connections >= DLPI_S3_COPIES) return;
     range->sent_ns = io->now;
     dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
@@ -7295,9 +7340,8 @@ static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expe
         dlpi_s3_range_part(io, range, connection);
         dlpi_s3_connection_abandon(io, connection, expected);
     }
-    dlpi_s3_range_unqueue(range);
-    dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_timer_stop(&range->timer);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
     dlpi_s3_ring_out(&range->sibling);
     range->op->n_ranges--;
     dlpi_s3_ring_first(&io->free_ranges, &range->queue);
@@ -7454,7 +7498,6 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
-    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -7465,6 +7508,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     dlpi_s3_range_tell(io, range, wait_ns);
     if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
+    dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }
 
 /* ---- where a request goes ---- */
@@ -7528,8 +7572,13 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Have it go elsewhere, with those of its ranges that are not on a connection. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
-    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        dlpi_s3_range_unqueue(DLPI_S3_OF(n, dlpi_s3_range, sibling));
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
+        dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
+        if (range->state == DLPI_S3_RANGE_WAITING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
+        else if (range->state == DLPI_S3_RANGE_HEDGING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+    }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
         dlpi_s3_op_add(op, "there is no way to where it was sent");
@@ -7538,8 +7587,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
         dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
-        if (range->n_connections == 0 && range->timer.due == UINT64_MAX)
-            dlpi_s3_range_wait(range, true);
+        if (range->state == DLPI_S3_RANGE_NONE) dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
     }
 }
 
@@ -7705,7 +7753,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
@@ -8331,7 +8379,6 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_out(&connection->node);
     dlpi_s3_ring_out(&connection->age);
     io->n_idle--;
-    dlpi_s3_range_unqueue(range);
     if (!dlpi_s3_connection_compose(io, connection, range)) {
         dlpi_s3_connection_idle(io, connection);
         dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
@@ -8350,6 +8397,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     if (range->attempts == 0 && !hedge)
         op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
     range->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
@@ -8370,7 +8418,6 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     uint64_t expected =
         connection->http.has_length ? (uint64_t)connection->http.content_length : UINT64_MAX;
     uint64_t waited = 0;
-    dlpi_s3_range_calm(range);
     if (connection->sent_ns && dlpi_s3_may_hedge(range->op))
         dlpi_s3_first_byte(&io->patience, range->size_bytes, io->now - connection->sent_ns);
     for (unsigned i = range->n_connections; i-- > 0;) {
@@ -8385,7 +8432,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, true, waited);
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
     }
-    range->begun = true;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
 /* The request has ended for good, though its answer has not. */
@@ -8715,7 +8762,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
-    range->begun = range->fresh = false;
+    range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
     range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
@@ -8723,7 +8770,9 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->size_class = dlpi_s3_class(range->size_bytes);
     dlpi_s3_ring_last(&op->ranges, &range->sibling);
     op->n_ranges++;
-    dlpi_s3_range_wait(range, false);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
+    dlpi_s3_ring_out(&range->queue); /* behind those that have waited before */
+    dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
 /* Whether an op may have another range now: further parts wait for the first head, which tells size
@@ -8750,15 +8799,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     dlpi_s3_range *range;
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
         dlpi_s3_op_message(range->op, errnum, "%s", why);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
         range = DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
-        range->sent_ns = io->now; /* once more, but not at once */
-        dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+        dlpi_s3_range_await(io, range); /* once more, but not at once */
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
     }
 }
@@ -8963,8 +9011,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
                 if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
                 break;
             }
-            dlpi_s3_ring_out(&range->awaited);
-            dlpi_s3_range_wait_hedge(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_HEDGING);
         }
     }
     return next;
@@ -9016,7 +9063,7 @@ static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
 /* True if all of the op waits for its turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+        if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
@@ -9076,7 +9123,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
@@ -9117,7 +9164,7 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
         if (!t || t->due > io->now) return;
         t->due = UINT64_MAX;
         if (t->kind == DLPI_S3_TIMER_RANGE) {
-            dlpi_s3_range_wait((dlpi_s3_range *)t->of, true);
+            dlpi_s3_range_become((dlpi_s3_range *)t->of, DLPI_S3_RANGE_WAITING);
         } else if (t->kind == DLPI_S3_TIMER_OP) {
             dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
         } else if (!dlpi_s3_connection_moves(io, (dlpi_s3_connection *)t->of)) {
@@ -9163,7 +9210,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
         dlpi_s3_origin *origin = &io->origins[i];
         for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
             dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-            dlpi_s3_range_unqueue(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
             dlpi_s3_op_message(range->op, err.errnum, "no credentials: %.200s", err.message);
             dlpi_s3_range_retry(io, range, -1, DLP_ERR_REMOTE);
         }
@@ -9203,8 +9250,8 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_ops; i++) {
         dlpi_s3_range *range = &io->ranges[i];
         uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
-        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
-        dlpi_s3_timer_set(&io->timers, &range->timer, due);
+        if (range->state == DLPI_S3_RANGE_PAUSED && range->timer.due > due)
+            dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 

@@ -62,8 +62,13 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Have it go elsewhere, with those of its ranges that are not on a connection. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
-    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        dlpi_s3_range_unqueue(DLPI_S3_OF(n, dlpi_s3_range, sibling));
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
+        dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
+        if (range->state == DLPI_S3_RANGE_WAITING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
+        else if (range->state == DLPI_S3_RANGE_HEDGING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+    }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
         dlpi_s3_op_add(op, "there is no way to where it was sent");
@@ -72,8 +77,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
         dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
-        if (range->n_connections == 0 && range->timer.due == UINT64_MAX)
-            dlpi_s3_range_wait(range, true);
+        if (range->state == DLPI_S3_RANGE_NONE) dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
     }
 }
 

@@ -448,7 +448,6 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_out(&connection->node);
     dlpi_s3_ring_out(&connection->age);
     io->n_idle--;
-    dlpi_s3_range_unqueue(range);
     if (!dlpi_s3_connection_compose(io, connection, range)) {
         dlpi_s3_connection_idle(io, connection);
         dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
@@ -467,6 +466,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     if (range->attempts == 0 && !hedge)
         op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
     range->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
@@ -487,7 +487,6 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     uint64_t expected =
         connection->http.has_length ? (uint64_t)connection->http.content_length : UINT64_MAX;
     uint64_t waited = 0;
-    dlpi_s3_range_calm(range);
     if (connection->sent_ns && dlpi_s3_may_hedge(range->op))
         dlpi_s3_first_byte(&io->patience, range->size_bytes, io->now - connection->sent_ns);
     for (unsigned i = range->n_connections; i-- > 0;) {
@@ -502,7 +501,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, true, waited);
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
     }
-    range->begun = true;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
 /* The request has ended for good, though its answer has not. */

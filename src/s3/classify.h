@@ -86,7 +86,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */

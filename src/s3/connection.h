@@ -107,9 +107,8 @@ static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expe
         dlpi_s3_range_part(io, range, connection);
         dlpi_s3_connection_abandon(io, connection, expected);
     }
-    dlpi_s3_range_unqueue(range);
-    dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_timer_stop(&range->timer);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
     dlpi_s3_ring_out(&range->sibling);
     range->op->n_ranges--;
     dlpi_s3_ring_first(&io->free_ranges, &range->queue);
@@ -266,7 +265,6 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
-    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -277,4 +275,5 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     dlpi_s3_range_tell(io, range, wait_ns);
     if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
+    dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }

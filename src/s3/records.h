@@ -19,6 +19,28 @@
                                 +----- range->timer <----+------ trouble, classified ------+
                                        (back-off)
 
+   Words: a request, or op, is the caller's; a range is a part of it, or all, and has a request of
+   its own on the wire; an origin is a server by name and port; a hedge is a second request for a
+   range that waits; an op's turn counts what was learned for it (place, region, clock, keys); a
+   turn of the io is one wait for events, and what they bring; a server is away while requests fail
+   and none has its answer; a pause is the time before a retry; a copy is a connection of a range.
+
+   A range is in one of these states. range_become alone changes them, and asserts both the step
+   and that lists, connections and timer fit the state.
+
+       state     lists it is in              connections  timer  goes to
+       NONE      free_ranges, or none: in    0            -      WAITING PAUSED HELD
+                 the hands of a function
+       WAITING   origin->waiting             0            -      ASKED
+       ASKED     io->awaited, if it may be   1..3         -      HEDGING BODY
+                 hedged
+       HEDGING   origin->hedging             1..2         -      ASKED BODY
+       BODY      -                           1            -      -
+       PAUSED    -                           0            set    WAITING, at the latest when the
+                                                                 server is back
+       HELD      -                           0            set    WAITING, by Retry-After alone
+       and all of them to NONE
+
    A range is not bound to a connection before it is sent: whichever connection of the origin is
    free first takes the range that waits longest, be it one that has ended a request or a new one.
 
@@ -246,6 +268,20 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
+enum { /* what a range waits for; see above */
+       DLPI_S3_RANGE_NONE = 0,
+       DLPI_S3_RANGE_WAITING,
+       DLPI_S3_RANGE_ASKED,
+       DLPI_S3_RANGE_HEDGING,
+       DLPI_S3_RANGE_BODY,
+       DLPI_S3_RANGE_PAUSED,
+       DLPI_S3_RANGE_HELD
+};
+
+#ifndef DLPI_S3_ASSERT /* tests define their own */
+#define DLPI_S3_ASSERT(fact) ((void)sizeof(fact))
+#endif
+
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
     uint32_t piece;
@@ -267,11 +303,9 @@ struct dlpi_s3_range {
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool held;     /* a Retry-After says when it may be tried again */
-    uint8_t moves; /* to another connection, for the body was slow */
-    bool begun;    /* connections[0] has won */
-    bool fresh;    /* only on a new connection */
-    bool in_hedging, in_waiting;
+    uint8_t moves;       /* to another connection, for the body was slow */
+    bool fresh;          /* only on a new connection */
+    int32_t state;       /* DLPI_S3_RANGE_* */
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
     uint64_t size_bytes; /* about so many, for how long its answer may take */
@@ -491,36 +525,48 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
 
 /* ---- queues of ranges ---- */
 
-static void dlpi_s3_range_unqueue(dlpi_s3_range *range) {
-    if (range->in_waiting) range->op->origin->n_waiting--;
-    if (range->in_hedging) range->op->origin->n_hedging--;
-    range->in_waiting = range->in_hedging = false;
-    dlpi_s3_ring_out(&range->queue);
+#define DLPI_S3_TO(state) (1u << DLPI_S3_RANGE_##state)
+
+/* True if the range may go from one state to another. */
+static bool dlpi_s3_range_may(int32_t from, int32_t to) {
+    static const uint8_t next[] = {DLPI_S3_TO(WAITING) | DLPI_S3_TO(PAUSED) |
+                                       DLPI_S3_TO(HELD),                   /* NONE */
+                                   DLPI_S3_TO(ASKED),                      /* WAITING */
+                                   DLPI_S3_TO(HEDGING) | DLPI_S3_TO(BODY), /* ASKED */
+                                   DLPI_S3_TO(ASKED) | DLPI_S3_TO(BODY),   /* HEDGING */
+                                   0,                                      /* BODY */
+                                   DLPI_S3_TO(WAITING),                    /* PAUSED */
+                                   DLPI_S3_TO(WAITING)};                   /* HELD */
+    return to == DLPI_S3_RANGE_NONE || (next[from] >> to & 1);
 }
 
-/* first: it has waited before. */
-static void dlpi_s3_range_wait(dlpi_s3_range *range, bool first) {
+/* True if lists, connections and timer of the range fit its state. */
+static bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
+    int32_t s = range->state;
+    bool queued = !dlpi_s3_ring_empty(&range->queue);
+    bool awaited = !dlpi_s3_ring_empty(&range->awaited);
+    bool asked = s == DLPI_S3_RANGE_ASKED || s == DLPI_S3_RANGE_HEDGING;
+    if (queued != (s == DLPI_S3_RANGE_WAITING || s == DLPI_S3_RANGE_HEDGING)) return false;
+    if (awaited && s != DLPI_S3_RANGE_ASKED) return false;
+    if ((range->timer.due != UINT64_MAX) != (s >= DLPI_S3_RANGE_PAUSED)) return false;
+    if (s == DLPI_S3_RANGE_BODY) return range->n_connections == 1;
+    return asked ? range->n_connections > 0 : range->n_connections == 0;
+}
+
+/* Go to a state. The caller has seen to connections and timer. */
+static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
-    dlpi_s3_range_unqueue(range);
-    range->in_waiting = true;
-    origin->n_waiting++;
-    if (first)
-        dlpi_s3_ring_first(&origin->waiting, &range->queue);
-    else
-        dlpi_s3_ring_last(&origin->waiting, &range->queue);
-}
-
-static void dlpi_s3_range_wait_hedge(dlpi_s3_range *range) {
-    dlpi_s3_range_unqueue(range);
-    range->in_hedging = true;
-    range->op->origin->n_hedging++;
-    dlpi_s3_ring_last(&range->op->origin->hedging, &range->queue);
-}
-
-/* Its answer is not waited for any more, or has begun. */
-static void dlpi_s3_range_calm(dlpi_s3_range *range) {
+    DLPI_S3_ASSERT(dlpi_s3_range_may(range->state, state));
+    origin->n_waiting -= range->state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging -= range->state == DLPI_S3_RANGE_HEDGING;
+    dlpi_s3_ring_out(&range->queue);
     dlpi_s3_ring_out(&range->awaited);
-    if (range->in_hedging) dlpi_s3_range_unqueue(range);
+    range->state = state;
+    origin->n_waiting += state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging += state == DLPI_S3_RANGE_HEDGING;
+    if (state == DLPI_S3_RANGE_WAITING) dlpi_s3_ring_first(&origin->waiting, &range->queue);
+    if (state == DLPI_S3_RANGE_HEDGING) dlpi_s3_ring_last(&origin->hedging, &range->queue);
+    DLPI_S3_ASSERT(dlpi_s3_range_sound(range));
 }
 
 /* Take a connection from its range. */
@@ -533,8 +579,7 @@ static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
     for (; i < range->n_connections; i++) range->connections[i] = range->connections[i + 1];
     if (range->n_connections > 0) return;
     io->on_wire--;
-    range->begun = false;
-    dlpi_s3_range_calm(range);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
 }
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
@@ -544,7 +589,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
 /* From now on it is seen to that the range's answer does not take too long. */
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
-    if (range->begun || range->in_hedging || range->n_connections >= DLPI_S3_COPIES) return;
+    if (range->state != DLPI_S3_RANGE_ASKED || range->n_connections >= DLPI_S3_COPIES) return;
     range->sent_ns = io->now;
     dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);

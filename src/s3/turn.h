@@ -19,7 +19,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
-    range->begun = range->fresh = false;
+    range->fresh = false;
     range->attempts = 0;
     range->begun_ns = io->now;
     range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
@@ -27,7 +27,9 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->size_class = dlpi_s3_class(range->size_bytes);
     dlpi_s3_ring_last(&op->ranges, &range->sibling);
     op->n_ranges++;
-    dlpi_s3_range_wait(range, false);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
+    dlpi_s3_ring_out(&range->queue); /* behind those that have waited before */
+    dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
 /* Whether an op may have another range now: further parts wait for the first head, which tells size
@@ -54,15 +56,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     dlpi_s3_range *range;
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
         dlpi_s3_op_message(range->op, errnum, "%s", why);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
         range = DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
-        range->sent_ns = io->now; /* once more, but not at once */
-        dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+        dlpi_s3_range_await(io, range); /* once more, but not at once */
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
     }
 }
@@ -267,8 +268,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
                 if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
                 break;
             }
-            dlpi_s3_ring_out(&range->awaited);
-            dlpi_s3_range_wait_hedge(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_HEDGING);
         }
     }
     return next;
@@ -320,7 +320,7 @@ static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
 /* True if all of the op waits for its turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+        if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
@@ -380,7 +380,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
@@ -421,7 +421,7 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
         if (!t || t->due > io->now) return;
         t->due = UINT64_MAX;
         if (t->kind == DLPI_S3_TIMER_RANGE) {
-            dlpi_s3_range_wait((dlpi_s3_range *)t->of, true);
+            dlpi_s3_range_become((dlpi_s3_range *)t->of, DLPI_S3_RANGE_WAITING);
         } else if (t->kind == DLPI_S3_TIMER_OP) {
             dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
         } else if (!dlpi_s3_connection_moves(io, (dlpi_s3_connection *)t->of)) {
@@ -467,7 +467,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
         dlpi_s3_origin *origin = &io->origins[i];
         for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
             dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-            dlpi_s3_range_unqueue(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
             dlpi_s3_op_message(range->op, err.errnum, "no credentials: %.200s", err.message);
             dlpi_s3_range_retry(io, range, -1, DLP_ERR_REMOTE);
         }
@@ -507,8 +507,8 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_ops; i++) {
         dlpi_s3_range *range = &io->ranges[i];
         uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
-        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
-        dlpi_s3_timer_set(&io->timers, &range->timer, due);
+        if (range->state == DLPI_S3_RANGE_PAUSED && range->timer.due > due)
+            dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 
