@@ -6125,6 +6125,34 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_PACE_FACTOR 8u
 #define DLPI_S3_MOVES_MOST 16u
 
+/* ALL DEADLINES. Each is counted in nanoseconds from what the second column tells.
+
+     deadline  from                                       when it is over
+     CONNECT   connect, until the handshake is done       another attempt, at another address
+     RACE      connect                                    another address is tried beside this one
+     FIRST     the request's last byte, delivered         another attempt
+     DEAF      the same, if the server takes no more      another attempt
+     STALL     the last byte that was sent, or came       another attempt, which goes on there
+     LOOK      the last look at a body, or at what the    a body far slower than others goes on
+               kernel has of a PUT                        over another connection
+     DRAIN     an answer that nobody wants                the connection is closed
+     IDLE      the last answer on it                      the connection is closed
+     STILL     the op's last byte that was new            the request ends
+     WHOLE     submit; UINT64_MAX: no such bound          the request ends */
+enum {
+    DLPI_S3_BY_CONNECT,
+    DLPI_S3_BY_RACE,
+    DLPI_S3_BY_FIRST,
+    DLPI_S3_BY_DEAF,
+    DLPI_S3_BY_STALL,
+    DLPI_S3_BY_LOOK,
+    DLPI_S3_BY_DRAIN,
+    DLPI_S3_BY_IDLE,
+    DLPI_S3_BY_STILL,
+    DLPI_S3_BY_WHOLE,
+    DLPI_S3_DEADLINES
+};
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -6134,7 +6162,8 @@ typedef struct dlpi_s3_times {
 /* One thread's. */
 typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
-    uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
+    uint64_t backoff_ns, backoff_max_ns;
+    uint64_t by[DLPI_S3_DEADLINES];
     uint64_t random;
     uint32_t share;     /* of answers that were throttled, in 65536ths */
     uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
@@ -6158,19 +6187,29 @@ typedef struct dlpi_s3_patience {
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
+static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
+    by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
+    by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
+    by[DLPI_S3_BY_FIRST] = dlpi_s3_ms(d->first_byte_timeout_ms);
+    by[DLPI_S3_BY_DEAF] = dlpi_s3_least(by[DLPI_S3_BY_FIRST], 1000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_STALL] = dlpi_s3_ms(d->stall_timeout_ms);
+    by[DLPI_S3_BY_DRAIN] = dlpi_s3_least(by[DLPI_S3_BY_STALL], 3000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_IDLE] = dlpi_s3_ms(d->idle_timeout_ms);
+    by[DLPI_S3_BY_STILL] = dlpi_s3_ms(d->progress_timeout_ms);
+    by[DLPI_S3_BY_WHOLE] =
+        d->request_timeout_ms > 0 ? dlpi_s3_ms(d->request_timeout_ms) : UINT64_MAX;
+    by[DLPI_S3_BY_LOOK] =
+        dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
+}
+
 /* The time after which a request without any progress ends, and the field that says so. d: all
    numbers resolved. */
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
-    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
-    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
-    return total ? d->request_timeout_ms : d->progress_timeout_ms;
-}
-
-/* Nanoseconds between two looks at a body. */
-static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
-    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
-             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
-    return (stall < still ? stall : still) + DLPI_S3_MS;
+    bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
+    return whole ? d->request_timeout_ms : d->progress_timeout_ms;
 }
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
@@ -6180,8 +6219,7 @@ static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
     p->shared = shared;
     p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
     p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
-    p->give_up_ns =
-        d->first_byte_timeout_ms > 0 ? dlpi_s3_ms(d->first_byte_timeout_ms) : UINT64_MAX;
+    dlpi_s3_deadlines(p->by, d);
     p->random = seed ? seed : 1;
     p->limit = p->full = (uint64_t)d->max_requests << 10;
     p->retry_tokens = d->retry_tokens;
@@ -6591,7 +6629,7 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
     ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
     ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
     if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
-    return ns < p->give_up_ns ? ns : UINT64_MAX;
+    return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
 }
 
 /* Take one from the budget. */
@@ -6700,9 +6738,6 @@ enum {
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
-    DLPI_S3_DRAIN_MS = 3000,
-    DLPI_S3_DEAF_MS = 1000,    /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
     DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
 };
@@ -6884,7 +6919,7 @@ typedef struct dlpi_s3_connection {
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool late;           /* opening for RACE, and the helper knows */
     bool raced;          /* and another is begun in its place */
     bool hedge;
     bool ranged;          /* the request has a Range, */
@@ -7007,7 +7042,6 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t woken_ns;                /* by which return of the server */
-    uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
@@ -7041,15 +7075,16 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
-    dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+/* by: DLPI_S3_BY_*. */
+static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
+    dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
 }
 
 /* Look at a body again soon: bytes that are too few to wake anybody may have come. */
 static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
-    uint64_t look = io->now + io->look_ns;
-    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
+    dlpi_s3_timer_set(&io->timers, &connection->timer,
+                      dlpi_s3_least(io->now + io->patience.by[DLPI_S3_BY_LOOK],
+                                    connection->moved_ns + io->patience.by[DLPI_S3_BY_STALL]));
 }
 
 /* ---- regions ---- */
@@ -7288,7 +7323,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_IDLE);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_connection_low_water(io, connection, 1);
     dlpi_s3_ring_out(&connection->node);
@@ -7299,11 +7334,10 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t ms = io->desc->stall_timeout_ms;
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &connection->age);
-    dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_DRAIN);
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 
@@ -8322,19 +8356,17 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
-    if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
+    if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
 /* All of the request is sent, though not delivered. */
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
-    int32_t ms = io->desc->first_byte_timeout_ms;
     connection->unsent = connection->deaf;
     if (connection->http.head_done) return; /* the answer came first, and is being read */
     connection->state = DLPI_S3_CONNECTION_WAITING;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer,
-                connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_due(io, &connection->timer, connection->deaf ? DLPI_S3_BY_DEAF : DLPI_S3_BY_FIRST);
     dlpi_s3_connection_queued(io, connection);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_range_await(io, range);
@@ -8362,7 +8394,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
             connection->out_at += (uint32_t)put;
         else
             connection->put_at += (uint64_t)put;
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+        dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
         if (budget == 0 && dlpi_s3_connection_unsent(connection, &from) > 0) {
             dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
@@ -8406,7 +8438,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     else
         dlpi_s3_sent(&io->patience);
     if (range->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     dlpi_s3_connection_send(io, connection);
 }
 
@@ -8449,7 +8481,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_op *op = connection->range->op;
     const dlpi_s3_http *h = &connection->http;
     int code;
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     if (h->status < 200 || h->status > 299) {
         connection->state = DLPI_S3_CONNECTION_ERROR;
         return true;
@@ -8850,9 +8882,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     origin->opening++;
     io->connections_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &connection->timer,
-                io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
-                                                               : DLPI_S3_RACE_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_RACE);
     if (dlpi_s3_connection_watch(io, connection, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
@@ -8889,7 +8919,7 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
    that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
    it counts for nothing until it is there. Returns whether it may still come. */
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
     if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
@@ -8907,7 +8937,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
-    if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
+    if (idle_ns >= io->patience.by[DLPI_S3_BY_IDLE]) return false;
     if (connection->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
     if (connection->conn.tls && dlpi_s3_conn_pending(&connection->conn)) return false;
     if (connection->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
@@ -9021,7 +9051,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after";
-    int32_t ms = io->desc->connect_timeout_ms;
+    int by = DLPI_S3_BY_CONNECT;
     dlpi_s3_origin *origin = connection->origin;
     bool raced;
     if (dlpi_s3_connection_whole(connection)) {
@@ -9033,16 +9063,16 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     case DLPI_S3_CONNECTION_DRAIN: dlpi_s3_connection_close(io, connection); return;
     case DLPI_S3_CONNECTION_OPENING: break;
     case DLPI_S3_CONNECTION_WAITING:
-        ms = io->desc->first_byte_timeout_ms;
+        by = DLPI_S3_BY_FIRST;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
-        ms = io->desc->stall_timeout_ms;
+        by = DLPI_S3_BY_STALL;
         break;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
-    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
+    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)(io->patience.by[by] / DLPI_S3_MS));
     if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
@@ -9054,12 +9084,6 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* When the op ends however well it gets on. */
-static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
-    int32_t ms = io->desc->request_timeout_ms;
-    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
-}
-
 /* True if all of the op waits for its turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
@@ -9069,23 +9093,24 @@ static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
 
 /* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
-    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
+    const uint64_t *by = io->patience.by;
+    uint64_t whole = by[DLPI_S3_BY_WHOLE], still;
     char text[64];
     if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
-    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
-    if (io->now < total_ns && io->now < still_ns) {
-        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+    still = op->moved_ns + by[DLPI_S3_BY_STILL];
+    if (whole != UINT64_MAX) whole += op->begun_ns;
+    if (io->now < whole && io->now < still) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, dlpi_s3_least(whole, still));
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    if (io->now >= total_ns)
-        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-                 (int)io->desc->request_timeout_ms);
-    else
-        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
-                 (int)io->desc->progress_timeout_ms);
+    snprintf(text, sizeof text, "%s (%d ms)",
+             io->now >= whole ? "not done within request_timeout_ms"
+                              : "no further for progress_timeout_ms",
+             io->now >= whole ? (int)io->desc->request_timeout_ms
+                              : (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -9093,7 +9118,7 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
    from its last byte on. */
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
+    uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
     bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
     int n = 0;
     if (!connection->queued || connection->deaf ||
@@ -9102,9 +9127,11 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
-    if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
-        return false;
-    dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    if (io->now - connection->moved_ns >= (sent && first > still ? first : still)) return false;
+    dlpi_s3_due(io, &connection->timer,
+                n > 0  ? DLPI_S3_BY_LOOK
+                : sent ? DLPI_S3_BY_FIRST
+                       : DLPI_S3_BY_STALL);
     return true;
 }
 
@@ -9133,7 +9160,7 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
     bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
                  !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
-    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && (pace.ns < io->patience.by[DLPI_S3_BY_LOOK] || pace.got == 0)) return false;
     if (known && dlpi_s3_slow(&io->patience, &pace)) {
         dlpi_s3_connection_leave(io, connection, &pace);
         return true;
@@ -9153,7 +9180,7 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_CONNECTION_BODY)
         return true;
-    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    if (io->now - connection->moved_ns >= io->patience.by[DLPI_S3_BY_STALL]) return false;
     if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
 }
@@ -9260,7 +9287,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
-    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
+    if (io->now - io->turned_ns > io->patience.by[DLPI_S3_BY_LOOK] / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -9403,7 +9430,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
     op->begun_ns = op->moved_ns = io->now;
-    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
+    dlpi_s3_timer_set(&io->timers, &op->timer,
+                      io->now + dlpi_s3_ms(dlpi_s3_bound_ms(io->desc, &why)));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -9584,7 +9612,6 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
     io->woken_ns = io->now;
-    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);

@@ -391,19 +391,17 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
-    if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
+    if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
 /* All of the request is sent, though not delivered. */
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
-    int32_t ms = io->desc->first_byte_timeout_ms;
     connection->unsent = connection->deaf;
     if (connection->http.head_done) return; /* the answer came first, and is being read */
     connection->state = DLPI_S3_CONNECTION_WAITING;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer,
-                connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_due(io, &connection->timer, connection->deaf ? DLPI_S3_BY_DEAF : DLPI_S3_BY_FIRST);
     dlpi_s3_connection_queued(io, connection);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_range_await(io, range);
@@ -431,7 +429,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
             connection->out_at += (uint32_t)put;
         else
             connection->put_at += (uint64_t)put;
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+        dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
         if (budget == 0 && dlpi_s3_connection_unsent(connection, &from) > 0) {
             dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
@@ -475,7 +473,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     else
         dlpi_s3_sent(&io->patience);
     if (range->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     dlpi_s3_connection_send(io, connection);
 }
 
@@ -518,7 +516,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_op *op = connection->range->op;
     const dlpi_s3_http *h = &connection->http;
     int code;
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     if (h->status < 200 || h->status > 299) {
         connection->state = DLPI_S3_CONNECTION_ERROR;
         return true;

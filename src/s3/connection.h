@@ -55,7 +55,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_IDLE);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_connection_low_water(io, connection, 1);
     dlpi_s3_ring_out(&connection->node);
@@ -66,11 +66,10 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t ms = io->desc->stall_timeout_ms;
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &connection->age);
-    dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_DRAIN);
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 

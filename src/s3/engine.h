@@ -115,7 +115,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
     op->begun_ns = op->moved_ns = io->now;
-    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
+    dlpi_s3_timer_set(&io->timers, &op->timer,
+                      io->now + dlpi_s3_ms(dlpi_s3_bound_ms(io->desc, &why)));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -296,7 +297,6 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
     io->woken_ns = io->now;
-    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);

@@ -105,6 +105,34 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_PACE_FACTOR 8u
 #define DLPI_S3_MOVES_MOST 16u
 
+/* ALL DEADLINES. Each is counted in nanoseconds from what the second column tells.
+
+     deadline  from                                       when it is over
+     CONNECT   connect, until the handshake is done       another attempt, at another address
+     RACE      connect                                    another address is tried beside this one
+     FIRST     the request's last byte, delivered         another attempt
+     DEAF      the same, if the server takes no more      another attempt
+     STALL     the last byte that was sent, or came       another attempt, which goes on there
+     LOOK      the last look at a body, or at what the    a body far slower than others goes on
+               kernel has of a PUT                        over another connection
+     DRAIN     an answer that nobody wants                the connection is closed
+     IDLE      the last answer on it                      the connection is closed
+     STILL     the op's last byte that was new            the request ends
+     WHOLE     submit; UINT64_MAX: no such bound          the request ends */
+enum {
+    DLPI_S3_BY_CONNECT,
+    DLPI_S3_BY_RACE,
+    DLPI_S3_BY_FIRST,
+    DLPI_S3_BY_DEAF,
+    DLPI_S3_BY_STALL,
+    DLPI_S3_BY_LOOK,
+    DLPI_S3_BY_DRAIN,
+    DLPI_S3_BY_IDLE,
+    DLPI_S3_BY_STILL,
+    DLPI_S3_BY_WHOLE,
+    DLPI_S3_DEADLINES
+};
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -114,7 +142,8 @@ typedef struct dlpi_s3_times {
 /* One thread's. */
 typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
-    uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
+    uint64_t backoff_ns, backoff_max_ns;
+    uint64_t by[DLPI_S3_DEADLINES];
     uint64_t random;
     uint32_t share;     /* of answers that were throttled, in 65536ths */
     uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
@@ -138,19 +167,29 @@ typedef struct dlpi_s3_patience {
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
+static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
+    by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
+    by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
+    by[DLPI_S3_BY_FIRST] = dlpi_s3_ms(d->first_byte_timeout_ms);
+    by[DLPI_S3_BY_DEAF] = dlpi_s3_least(by[DLPI_S3_BY_FIRST], 1000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_STALL] = dlpi_s3_ms(d->stall_timeout_ms);
+    by[DLPI_S3_BY_DRAIN] = dlpi_s3_least(by[DLPI_S3_BY_STALL], 3000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_IDLE] = dlpi_s3_ms(d->idle_timeout_ms);
+    by[DLPI_S3_BY_STILL] = dlpi_s3_ms(d->progress_timeout_ms);
+    by[DLPI_S3_BY_WHOLE] =
+        d->request_timeout_ms > 0 ? dlpi_s3_ms(d->request_timeout_ms) : UINT64_MAX;
+    by[DLPI_S3_BY_LOOK] =
+        dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
+}
+
 /* The time after which a request without any progress ends, and the field that says so. d: all
    numbers resolved. */
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
-    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
-    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
-    return total ? d->request_timeout_ms : d->progress_timeout_ms;
-}
-
-/* Nanoseconds between two looks at a body. */
-static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
-    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
-             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
-    return (stall < still ? stall : still) + DLPI_S3_MS;
+    bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
+    return whole ? d->request_timeout_ms : d->progress_timeout_ms;
 }
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
@@ -160,8 +199,7 @@ static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
     p->shared = shared;
     p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
     p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
-    p->give_up_ns =
-        d->first_byte_timeout_ms > 0 ? dlpi_s3_ms(d->first_byte_timeout_ms) : UINT64_MAX;
+    dlpi_s3_deadlines(p->by, d);
     p->random = seed ? seed : 1;
     p->limit = p->full = (uint64_t)d->max_requests << 10;
     p->retry_tokens = d->retry_tokens;
@@ -571,7 +609,7 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
     ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
     ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
     if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
-    return ns < p->give_up_ns ? ns : UINT64_MAX;
+    return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
 }
 
 /* Take one from the budget. */

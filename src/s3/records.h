@@ -61,9 +61,6 @@ enum {
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
-    DLPI_S3_DRAIN_MS = 3000,
-    DLPI_S3_DEAF_MS = 1000,    /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
     DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
 };
@@ -245,7 +242,7 @@ typedef struct dlpi_s3_connection {
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool late;           /* opening for RACE, and the helper knows */
     bool raced;          /* and another is begun in its place */
     bool hedge;
     bool ranged;          /* the request has a Range, */
@@ -368,7 +365,6 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t woken_ns;                /* by which return of the server */
-    uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
@@ -402,15 +398,16 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
-    dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+/* by: DLPI_S3_BY_*. */
+static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
+    dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
 }
 
 /* Look at a body again soon: bytes that are too few to wake anybody may have come. */
 static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
-    uint64_t look = io->now + io->look_ns;
-    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
+    dlpi_s3_timer_set(&io->timers, &connection->timer,
+                      dlpi_s3_least(io->now + io->patience.by[DLPI_S3_BY_LOOK],
+                                    connection->moved_ns + io->patience.by[DLPI_S3_BY_STALL]));
 }
 
 /* ---- regions ---- */
