@@ -31,7 +31,7 @@
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
-   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
    >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
@@ -177,7 +177,7 @@
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
-   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
+   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
 
    Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back
@@ -1629,6 +1629,26 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     return DLP_OK;
 }
 
+/* Write what a Host header says of it. */
+static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
+    int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
+    if (!e->is_default_port && n < (int)size)
+        snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
+}
+
+/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
+   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
+    char front[300];
+    const char *at = strstr(url, "://"), *why = NULL;
+    size_t n = at ? (size_t)(at - url) + 3 + strcspn(at + 3, "/?#") : sizeof front;
+    if (n >= sizeof front) return "it is no URL";
+    memcpy(front, url, n);
+    front[n] = '\0';
+    *rest = url + n;
+    return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
+}
+
 /* AWS' domain that a region is in. */
 static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {
@@ -2585,26 +2605,20 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
                          char *path, size_t path_size) {
     bool address = strchr(e->host, ':') || strspn(e->host, "0123456789.") == strlen(e->host);
     bool fits = !address && dlpi_s3_bucket_fits(bucket, e->tls != 0), in_host;
-    char name[256];
+    char name[300];
     dlpi_s3_out h = {host, host_size, 0}, p = {path, path_size, 0};
     if (bucket[0] == '\0' || (!e->custom && !dlpi_s3_region_ok(region))) return DLP_ERR_ARG;
     if (style == DLP_S3_STYLE_VIRTUAL && !fits) return DLP_ERR_ARG;
     in_host = style == DLP_S3_STYLE_VIRTUAL || (style == DLP_S3_STYLE_AUTO && !e->custom && fits);
     if (e->custom)
-        memcpy(name, e->host, sizeof name);
+        dlpi_s3_endpoint_host(e, name, sizeof name);
     else
         dlpi_s3_aws_host(region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);
     }
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "[", 1);
     dlpi_s3_out_adds(&h, name);
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "]", 1);
-    if (!e->is_default_port) {
-        snprintf(name, sizeof name, ":%u", (unsigned)e->port);
-        dlpi_s3_out_adds(&h, name);
-    }
     dlpi_s3_out_adds(&p, e->prefix);
     dlpi_s3_out_add(&p, "/", 1);
     if (!in_host) {
@@ -3866,6 +3880,666 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
+   Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
+   of it. What workers share is counters and a count of retries; the rest is one thread's own.
+
+   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
+   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
+   Retry-After asks for. With all of it random a number of attempts would have no least duration:
+   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
+   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
+   waits the longest pause at once, and a server that comes back meets few of them a second. None
+   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
+   retries ahead of successes, so that a worker that dies takes nothing with it.
+
+   Away. From a failure on until any request of the client's has its answer the server counts as
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second without one wakes all requests of the client that wait to be tried again. They go out
+   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
+   share (S9), of which one is read with each answer; they are for people to read, and no order of
+   theirs matters.
+
+   Hedges. A request that waits for its first byte for longer than nearly all others is sent once
+   more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
+   2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
+   first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
+   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
+   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
+   count as long as they were seen to last. The budget is a share of requests, of which no more than
+   DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
+
+   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
+   connection, since a path or a server may be bad. The client records the time that bodies need for
+   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
+   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
+   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
+   has no strong ETag, the bytes that came are asked for again. That counts against the move.
+
+   Throttling. One 503 among many good answers delays its own request only. The client keeps the
+   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
+   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
+   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
+   Until a period after the last such answer the limit does not rise, and there are no hedges. A
+   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
+   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
+   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
+   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
+   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
+   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
+   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
+   periods at most. */
+
+enum { /* in the order of dlp_s3_stats */
+       DLPI_S3_N_REQUESTS,
+       DLPI_S3_N_OBJECTS,
+       DLPI_S3_N_FAILED,
+       DLPI_S3_N_BYTES,
+       DLPI_S3_N_RETRIES,
+       DLPI_S3_N_REPLAYS,
+       DLPI_S3_N_RESUMES,
+       DLPI_S3_N_HEDGES,
+       DLPI_S3_N_HEDGES_WON,
+       DLPI_S3_N_THROTTLED,
+       DLPI_S3_N_CONNECTIONS,
+       DLPI_S3_N_TIMEOUTS,
+       DLPI_S3_N_REFRESHES,
+       DLPI_S3_N_AWAY,
+       DLPI_S3_COUNTS
+};
+_Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
+
+/* What all threads and processes of a client share. All zero is its start. (in region) */
+typedef struct dlpi_s3_shared {
+    uint64_t count[DLPI_S3_COUNTS];
+    uint64_t ahead;   /* retries ahead of successes; a race can leave it a little below 0 */
+    int64_t skew_s;   /* the servers' clock less ours */
+    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
+    uint64_t fails;   /* S9, since then */
+    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
+} dlpi_s3_shared;
+
+static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
+    DLPI_ADD_RLX(&s->count[what], n);
+}
+
+#define DLPI_S3_CLASSES 4u   /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
+#define DLPI_S3_BUCKETS 176u /* microseconds, 8 buckets an octave, up to 16 s */
+#define DLPI_S3_SAMPLES 512u /* then they are halved: the older, the less they count */
+#define DLPI_S3_SAMPLES_FEWEST 16u
+#define DLPI_S3_HEDGE_SAVED 32u  /* hedges that may be saved up */
+#define DLPI_S3_HEDGE_FIRST 4u   /* and are there at the beginning */
+#define DLPI_S3_FACTOR_FIRST 24u /* in sixteenths of p95 */
+#define DLPI_S3_FACTOR_LEAST 18u
+#define DLPI_S3_FACTOR_MOST 128u
+
+#define DLPI_S3_SHARE 65536u              /* all answers */
+#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
+/* ALL DEADLINES. Each is counted in nanoseconds from what the second column tells.
+
+     deadline  from                                       when it is over
+     CONNECT   connect, until the handshake is done       another attempt, at another address
+     RACE      connect                                    another address is tried beside this one
+     FIRST     the request's last byte, delivered         another attempt
+     DEAF      the same, if the server takes no more      another attempt
+     STALL     the last byte that was sent, or came       another attempt, which goes on there
+     LOOK      the last look at a body, or at what the    a body far slower than others goes on
+               kernel has of a PUT                        over another connection
+     DRAIN     an answer that nobody wants                the connection is closed
+     IDLE      the last answer on it                      the connection is closed
+     STILL     the op's last byte that was new            the request ends
+     WHOLE     submit; UINT64_MAX: no such bound          the request ends */
+enum {
+    DLPI_S3_BY_CONNECT,
+    DLPI_S3_BY_RACE,
+    DLPI_S3_BY_FIRST,
+    DLPI_S3_BY_DEAF,
+    DLPI_S3_BY_STALL,
+    DLPI_S3_BY_LOOK,
+    DLPI_S3_BY_DRAIN,
+    DLPI_S3_BY_IDLE,
+    DLPI_S3_BY_STILL,
+    DLPI_S3_BY_WHOLE,
+    DLPI_S3_DEADLINES
+};
+
+typedef struct dlpi_s3_times {
+    uint32_t bucket[DLPI_S3_BUCKETS];
+    uint32_t total;
+    uint32_t factor;
+} dlpi_s3_times;
+
+/* One thread's. */
+typedef struct dlpi_s3_patience {
+    dlpi_s3_shared *shared;
+    uint64_t backoff_ns, backoff_max_ns;
+    uint64_t by[DLPI_S3_DEADLINES];
+    uint64_t random;
+    uint32_t share;     /* of answers that were throttled, in 65536ths */
+    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
+    uint32_t by_chance; /* of it, what no cut helps against */
+    uint32_t since_cut; /* answers; 128 are enough */
+    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
+    uint64_t limit, full;        /* requests in flight, in 1024ths */
+    uint64_t half;               /* of what limit was before it was cut */
+    uint64_t uncut;              /* limit before the last cut */
+    uint64_t answered_ns;        /* the last answer */
+    uint64_t chance_until_ns;    /* for so long by_chance holds */
+    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
+    bool cutting;                /* no good answer since throttled_until_ns */
+    uint64_t hedges;             /* that may be sent, in hundredths */
+    int64_t retry_tokens;        /* -1: no limit */
+    int32_t max_attempts;        /* -1: no limit */
+    int32_t hedge_percent;
+    dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
+} dlpi_s3_patience;
+
+static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
+    by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
+    by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
+    by[DLPI_S3_BY_FIRST] = dlpi_s3_ms(d->first_byte_timeout_ms);
+    by[DLPI_S3_BY_DEAF] = dlpi_s3_least(by[DLPI_S3_BY_FIRST], 1000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_STALL] = dlpi_s3_ms(d->stall_timeout_ms);
+    by[DLPI_S3_BY_DRAIN] = dlpi_s3_least(by[DLPI_S3_BY_STALL], 3000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_IDLE] = dlpi_s3_ms(d->idle_timeout_ms);
+    by[DLPI_S3_BY_STILL] = dlpi_s3_ms(d->progress_timeout_ms);
+    by[DLPI_S3_BY_WHOLE] =
+        d->request_timeout_ms > 0 ? dlpi_s3_ms(d->request_timeout_ms) : UINT64_MAX;
+    by[DLPI_S3_BY_LOOK] =
+        dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
+}
+
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
+    return whole ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
+                                   const dlp_s3_desc *d, uint64_t seed) {
+    memset(p, 0, sizeof *p);
+    p->shared = shared;
+    p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
+    p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
+    dlpi_s3_deadlines(p->by, d);
+    p->random = seed ? seed : 1;
+    p->limit = p->full = (uint64_t)d->max_requests << 10;
+    p->retry_tokens = d->retry_tokens;
+    p->max_attempts = d->max_attempts;
+    p->hedge_percent = d->hedge_percent > 0 ? d->hedge_percent : 0;
+    p->hedges = DLPI_S3_HEDGE_FIRST * 100;
+    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) p->times[i].factor = DLPI_S3_FACTOR_FIRST;
+}
+
+/* ---- what went wrong, and what to do ---- */
+
+enum {
+    DLPI_S3_GIVE_UP,
+    DLPI_S3_RETRY,
+    DLPI_S3_REPLAY,       /* free, at once, on a new connection: the idle one had been closed */
+    DLPI_S3_OTHER_REGION, /* the answer tells which */
+    DLPI_S3_REDIRECT,     /* to its Location */
+    DLPI_S3_SKEW,         /* with the server's clock */
+    DLPI_S3_REFRESH,      /* with new credentials */
+    DLPI_S3_RESTART       /* from the object's beginning: it has changed */
+};
+enum {
+    DLPI_S3_T_ANSWER, /* a whole answer, other than what was asked for */
+    DLPI_S3_T_RESOLVE,
+    DLPI_S3_T_CONNECT,
+    DLPI_S3_T_TLS,
+    DLPI_S3_T_TIMEOUT, /* to connect, to the first byte, or inside a body */
+    DLPI_S3_T_BROKEN,  /* ended, reset, in head or body */
+    DLPI_S3_T_BAD,     /* not HTTP */
+    DLPI_S3_T_SHORT,   /* of the wrong length or range */
+    DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
+    DLPI_S3_T_OTHER,   /* it is not the version that the user's If-Match names */
+    DLPI_S3_T_FAILURE  /* in a rule: any but an answer */
+};
+
+typedef struct dlpi_s3_trouble {
+    int32_t what, status, errnum, method;
+    bool reused;  /* the connection had been idle */
+    bool began;   /* a byte of the answer had come */
+    bool resumed; /* If-Match was ours, not the user's */
+    bool has_region, has_location;
+    bool refreshable;    /* credentials are not fixed ones */
+    int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
+    const char *s3_code; /* "" or NULL: none; an answer to HEAD has no body to tell it */
+} dlpi_s3_trouble;
+
+/* How often a request was begun again for each reason but plain failure: none without end. */
+typedef struct dlpi_s3_tries {
+    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
+} dlpi_s3_tries;
+
+/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+   behavior"; SlowDownRead and -Write are MinIO's. */
+static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
+    return status == 503 || status == 429 ||
+           dlpi_s3_listed(" SlowDown SlowDownRead SlowDownWrite Throttling ThrottlingException"
+                          " ThrottledException RequestThrottled RequestThrottledException"
+                          " TooManyRequests TooManyRequestsException RequestLimitExceeded"
+                          " BandwidthLimitExceeded LimitExceededException"
+                          " ProvisionedThroughputExceededException EC2ThrottledException ",
+                          s3_code);
+}
+
+enum { /* facts about trouble */
+       DLPI_S3_IF_ANY = 0,
+       DLPI_S3_IF_UNTRUSTED = 1, /* a certificate is refused */
+       DLPI_S3_IF_STAYS = 2,     /* an errno that another attempt does not change */
+       DLPI_S3_IF_NO_NAME = 4,   /* the resolver is sure of that */
+       DLPI_S3_IF_IDLE = 8,      /* the connection had been idle, and no byte came */
+       DLPI_S3_IF_OURS = 16,     /* the If-Match was ours */
+       DLPI_S3_IF_REGION = 32,   /* the answer names another region, */
+       DLPI_S3_IF_PLACE = 64,    /* or a Location */
+       DLPI_S3_IF_KEYS = 128,    /* credentials can be fetched again */
+       DLPI_S3_IF_CLOCK = 256,   /* the clocks are 4 minutes apart */
+       DLPI_S3_IF_BARE = 512,    /* the server tells no code */
+       DLPI_S3_IF_CROWD = 1024   /* it is throttled */
+};
+
+static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
+    int e = t->errnum;
+    unsigned facts = e == EAGAIN ? 0u : DLPI_S3_IF_NO_NAME;
+    if (e == EKEYREJECTED) facts |= DLPI_S3_IF_UNTRUSTED;
+    if (e == EACCES || e == EPERM || e == EAFNOSUPPORT || e == EPROTONOSUPPORT || e == EINVAL)
+        facts |= DLPI_S3_IF_STAYS;
+    if (t->reused && !t->began) facts |= DLPI_S3_IF_IDLE;
+    if (t->resumed) facts |= DLPI_S3_IF_OURS;
+    if (t->has_region) facts |= DLPI_S3_IF_REGION;
+    if (t->has_location) facts |= DLPI_S3_IF_PLACE;
+    if (t->refreshable) facts |= DLPI_S3_IF_KEYS;
+    if (t->skew_s > 240 || t->skew_s < -240) facts |= DLPI_S3_IF_CLOCK;
+    if (!t->s3_code || !t->s3_code[0]) facts |= DLPI_S3_IF_BARE;
+    if (dlpi_s3_is_throttle(t->status, t->s3_code)) facts |= DLPI_S3_IF_CROWD;
+    return facts;
+}
+
+/* ONE TABLE of what is sent again. The first rule that fits is followed. A rule that has been
+   followed "most" times in one request ends it, or, if "most" is below 0, is passed over from then
+   on.
+
+     verdict       sent again                 what ends it              what counts from the start
+     RETRY         after a pause of           max_attempts; the         attempts, if the range has
+                   backoff_ms * 2^n, or       deadlines STILL, WHOLE    got on and keeps its bytes;
+                   Retry-After if longer                                STILL, by each new byte
+     REPLAY        at once, new connection    most, then RETRY          nothing
+     OTHER_REGION  at once, in that region    most                      nothing; the client keeps it
+     REDIRECT      at once, at the Location   most                      nothing
+     SKEW          at once, by that clock     most                      nothing; the client keeps it
+     REFRESH       when others are fetched    most                      nothing
+     RESTART       at once, from byte 0       most                      nothing
+     slow body     at once, new connection    DLPI_S3_MOVES_MOST        nothing (dlpi_s3_slow)
+     hedge         beside the first           hedge_percent             see Hedges */
+typedef struct dlpi_s3_rule {
+    int16_t what;           /* DLPI_S3_T_* */
+    uint16_t facts;         /* DLPI_S3_IF_*, all of which must hold */
+    const char *status;     /* NULL: any; else each with blanks around it */
+    const char *codes;      /* the same */
+    int16_t verdict, count; /* count: which of dlpi_s3_tries; -1: without end */
+    int16_t most;
+} dlpi_s3_rule;
+
+#define DLPI_S3_FAILED(what, facts, verdict, ...) \
+    { DLPI_S3_T_##what, DLPI_S3_IF_##facts, NULL, NULL, DLPI_S3_##verdict, __VA_ARGS__ }
+#define DLPI_S3_TOLD(status, codes, facts, verdict, ...) \
+    { DLPI_S3_T_ANSWER, DLPI_S3_IF_##facts, status, codes, DLPI_S3_##verdict, __VA_ARGS__ }
+#define DLPI_S3_TRIES(field, most) (int16_t) offsetof(dlpi_s3_tries, field), most
+#define DLPI_S3_ALWAYS -1, 0
+#define DLPI_S3_MOVED " 301 302 307 308 "
+#define DLPI_S3_BARRED " 400 401 403 "
+
+static const dlpi_s3_rule dlpi_s3_rules[] = {
+    DLPI_S3_FAILED(FAILURE, UNTRUSTED, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(RESOLVE, NO_NAME, RETRY, DLPI_S3_TRIES(names, 2)),
+    DLPI_S3_FAILED(CONNECT, STAYS, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(BROKEN, IDLE, REPLAY, DLPI_S3_TRIES(replays, -3)),
+    /* A damaged answer may come once or twice, a wrong server comes always. */
+    DLPI_S3_FAILED(BAD, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    DLPI_S3_FAILED(SHORT, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    DLPI_S3_FAILED(CHANGED, ANY, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    DLPI_S3_FAILED(OTHER, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(FAILURE, ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(NULL, NULL, CROWD, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, -2)),
+    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, PLACE, REDIRECT, DLPI_S3_TRIES(redirects, 5)),
+    DLPI_S3_TOLD(
+        DLPI_S3_BARRED,
+        " RequestTimeout RequestTimeoutException PriorRequestNotComplete IDPCommunicationError ",
+        ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, " RequestTimeTooSkewed RequestInTheFuture RequestExpired ", ANY,
+                 SKEW, DLPI_S3_TRIES(skews, 2)),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, CLOCK, SKEW, DLPI_S3_TRIES(skews, 2)),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, 2)),
+    DLPI_S3_TOLD(
+        DLPI_S3_BARRED,
+        " ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired InvalidAccessKeyId ",
+        KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    DLPI_S3_TOLD(" 401 ", NULL, KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    DLPI_S3_TOLD(" 400 ", NULL, KEYS | DLPI_S3_IF_BARE, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    /* 499: nginx, whose client had given up; from 520 on: Cloudflare, of servers behind it. */
+    DLPI_S3_TOLD(" 408 499 500 502 504 520 521 522 523 524 529 530 ", NULL, ANY, RETRY,
+                 DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 409 ", " OperationAborted ConditionalRequestConflict ", ANY, RETRY,
+                 DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 412 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+};
+
+static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
+    char status[16];
+    if (rule->what == DLPI_S3_T_FAILURE ? t->what == DLPI_S3_T_ANSWER : t->what != rule->what)
+        return false;
+    if ((facts & rule->facts) != rule->facts) return false;
+    snprintf(status, sizeof status, "%d", (int)t->status);
+    return (!rule->status || dlpi_s3_listed(rule->status, status)) &&
+           (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
+}
+
+/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
+   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+    unsigned facts = dlpi_s3_facts(t);
+    for (const dlpi_s3_rule *rule = dlpi_s3_rules;; rule++) { /* the last one fits all */
+        uint8_t *count = rule->count < 0 ? NULL : (uint8_t *)tries + rule->count;
+        if (!dlpi_s3_rule_fits(rule, t, facts)) continue;
+        if (count && *count >= abs(rule->most) && rule->most < 0) continue;
+        if (count && *count >= rule->most && rule->most > 0) return DLPI_S3_GIVE_UP;
+        if (count) ++*count;
+        return rule->verdict;
+    }
+}
+
+/* ---- retries ---- */
+
+/* A time of backoff * 2^n, n from 1, or down to half of that. */
+static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
+    uint64_t most = p->backoff_ns;
+    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
+    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
+    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+}
+
+/* Whether a retry may be had at the usual pause. */
+static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
+    if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
+        return true;
+    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+    return false;
+}
+
+/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
+   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
+   there is none left; *why then says so. */
+static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
+                               uint64_t *wait_ns, const char **why) {
+    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
+        *why = "after as many attempts as max_attempts allows";
+        return false;
+    }
+    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
+    if (retry_after_s > 0)
+        *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
+    return true;
+}
+
+/* ---- whether the server is away ---- */
+
+#define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
+#define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
+#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
+
+/* For how long it has been away by now. */
+static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
+
+/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
+   is to be told: this failure, that the server is away, or nothing. */
+static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
+    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
+    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
+    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
+    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
+    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
+        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
+        return DLPI_S3_TELL_NOTHING;
+    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
+    return DLPI_S3_TELL_AWAY;
+}
+
+/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    if (since == 0) return 0;
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
+    return now_ns > since ? now_ns - since : 1;
+}
+
+/* ---- throttling ---- */
+
+static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
+    return now_ns < p->throttled_until_ns;
+}
+
+static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
+
+/* The share of throttled answers above which there are too many. */
+static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
+    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
+}
+
+/* Enough answers have come after a cut: has it helped? If not, undo it. */
+static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
+    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
+    double helped = all - (all - s) / fewer; /* what the share is then */
+    if (helped < 0) helped = 0;
+    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
+        p->by_chance = p->share;
+        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
+        p->limit = p->uncut;
+    }
+    p->share_cut = 0;
+}
+
+/* An answer came: how long after the last one? */
+static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
+    p->answered_ns = now_ns;
+    if (gap > most) gap = most; /* nobody asked, or nobody looked */
+    p->gap_ns += gap / 64;
+    p->gap_ns -= p->gap_ns / 64;
+}
+
+static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
+    p->throttled_until_ns = now_ns + period;
+    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
+    p->next_cut_ns = now_ns + period;
+    p->share_cut = p->share;
+    p->gap_cut_ns = p->gap_ns;
+    p->since_cut = 0;
+    p->uncut = p->limit;
+    if (!p->cutting) p->half = p->limit / 2;
+    p->cutting = true;
+    p->limit = p->limit * 7 / 10;
+    if (p->limit < floor) p->limit = floor;
+}
+
+/* A good answer came: let there be more in flight. */
+static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
+    p->risen_ns = now_ns;
+    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
+    p->cutting = false;
+    if (passed > 5 * period) passed = 5 * period;
+    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
+    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
+    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
+}
+
+/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
+    dlpi_s3_gap(p, now_ns);
+    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
+    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
+    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
+    if (throttled) {
+        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
+        return;
+    }
+    dlpi_s3_rise(p, now_ns);
+    if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
+        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+}
+
+/* Requests that may be on the wire, hedges not counted. */
+static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
+
+/* ---- hedges ---- */
+
+static unsigned dlpi_s3_class(uint64_t bytes) {
+    if (bytes == 0 || bytes > 4u << 20) return 3;
+    return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
+}
+
+static unsigned dlpi_s3_bucket(uint64_t ns) {
+    uint64_t us = ns / 1000;
+    unsigned shift;
+    if (us < 8) return (unsigned)us;
+    if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
+    shift = 60u - (unsigned)__builtin_clzll(us);
+    return 8 * shift + (unsigned)(us >> shift);
+}
+
+/* The least time that is too long for a bucket, in nanoseconds. */
+static uint64_t dlpi_s3_bucket_end(unsigned i) {
+    if (i < 8) return (i + 1) * 1000ull;
+    return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
+}
+
+static void dlpi_s3_halve(dlpi_s3_times *t) {
+    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
+    t->total = 0;
+    for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
+}
+
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
+    t->bucket[dlpi_s3_bucket(ns)]++;
+    if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
+}
+
+/* The time that percent of the samples do not exceed; there is at least one. */
+static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
+    uint32_t want = (t->total * percent + 99) / 100, sum = 0;
+    unsigned i = 0;
+    for (; i < DLPI_S3_BUCKETS - 1; i++) {
+        sum += t->bucket[i];
+        if (sum >= want) break;
+    }
+    return dlpi_s3_bucket_end(i);
+}
+
+/* A request that is no hedge went out. */
+static void dlpi_s3_sent(dlpi_s3_patience *p) {
+    p->hedges += (uint64_t)p->hedge_percent;
+    if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
+}
+
+/* How long a request for so many bytes should wait for its first byte before it is hedged. It
+   changes as answers come. UINT64_MAX: for ever. */
+static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
+    const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    uint64_t ns;
+    if (!p->hedge_percent || t->total < DLPI_S3_SAMPLES_FEWEST || dlpi_s3_throttled(p, now_ns))
+        return UINT64_MAX;
+    ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
+    ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
+    if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
+    return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
+}
+
+/* Take one from the budget. */
+static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
+    if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
+    p->hedges -= 100;
+    return true;
+}
+
+/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
+    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    if (won) {
+        dlpi_s3_first_byte(p, bytes, loser_ns);
+        if (t->factor > DLPI_S3_FACTOR_LEAST) t->factor--;
+    } else if (t->factor < DLPI_S3_FACTOR_MOST) {
+        t->factor += 2;
+    }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
@@ -4787,9 +5461,9 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
 enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };
 
 typedef struct dlpi_s3_scratch {
-    size_t n; /* bytes in answer */
+    size_t n, out_n, body_n, sent; /* bytes in answer, out and body; of both, those sent */
     char answer[DLPI_S3_ANSWER_MAX + 1];
-    char head[16384];
+    char out[DLPI_S3_TOKEN_MAX + 12288]; /* a request's head */
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
@@ -4829,7 +5503,7 @@ typedef struct dlpi_s3_ask {
     const char *path; /* in place of the URL's own; NULL: that */
     const char *method;
     const char *lines; /* of the head, each with its end; "" */
-    const char *body;  /* NULL: none */
+    const char *body;  /* a form; NULL: none */
     bool near;         /* plain HTTP only to this host, or to where containers are served */
     int32_t status;    /* of the answer; 0: none came */
     char why[192];     /* then */
@@ -4848,125 +5522,90 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-static bool dlpi_s3_ask_fail(dlpi_s3_ask *a, const char *why) {
-    snprintf(a->why, sizeof a->why, "%s", why);
-    return false;
-}
-
-/* Split the URL, and write the head. The part of it up to the path goes through the parser that
-   endpoints go through. */
-static bool dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
-    const char *host = strstr(a->url, "://"), *path, *why = NULL;
-    char front[512];
-    size_t at;
+/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
+    const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
+    dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};
     int n;
-    host = host ? host + 3 : a->url;
-    at = (size_t)(host - a->url);
-    path = host + strcspn(host, "/?#");
-    n = snprintf(front, sizeof front, "%.*s", (int)(path - a->url), a->url);
-    if (n >= (int)sizeof front || !dlpi_s3_is_graphic(a->url) ||
-        dlpi_s3_endpoint_parse(where, front, &why) != 0)
-        return dlpi_s3_ask_fail(a, why ? why : "it is no URL");
-    snprintf(a->host, sizeof a->host, "%s:%u", where->host, (unsigned)where->port);
-    if (a->path) path = a->path;
-    n = snprintf(s->head, sizeof s->head,
-                 "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: dlpipe\r\nAccept: */*\r\n"
-                 "Connection: close\r\n%s",
-                 a->method, *path == '/' ? "" : "/", path, (int)(strlen(front) - at), front + at,
-                 a->lines);
-    if (n < (int)sizeof s->head && a->body)
-        n += snprintf(s->head + n, sizeof s->head - (size_t)n,
-                      "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %zu\r\n",
-                      strlen(a->body));
-    if (n < (int)sizeof s->head) n += snprintf(s->head + n, sizeof s->head - (size_t)n, "\r\n");
-    return n < (int)sizeof s->head || dlpi_s3_ask_fail(a, "its head would be too long");
+    if (why) return why;
+    dlpi_s3_endpoint_host(where, a->host, sizeof a->host);
+    h.path = a->path ? a->path : *path == '/' ? path : "/";
+    h.query = *path == '?' && !a->path ? path + 1 : NULL;
+    h.has_body = a->body != NULL;
+    h.body = a->body;
+    h.body_bytes = a->body ? strlen(a->body) : 0;
+    n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
+    if (n < 0) return "its head would be too long, or has odd bytes";
+    n -= 2; /* in place of the empty line */
+    n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
+                  a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");
+    s->out_n = (size_t)n;
+    s->body_n = (size_t)h.body_bytes;
+    return s->out_n < sizeof s->out ? NULL : "its head would be too long";
 }
 
-/* Wait for what the connection wants. want: DLP_S3_WANT_*, or broken. */
-static bool dlpi_s3_ask_wait(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
-                             int64_t want) {
-    if (want != DLP_S3_WANT_READ && want != DLP_S3_WANT_WRITE)
-        return dlpi_s3_ask_fail(a, s->conn.why);
-    if (dlpi_s3_wait_for(w, s->conn.fd, want == DLP_S3_WANT_READ ? POLLIN : POLLOUT, INT32_MAX))
-        return true;
-    return dlpi_s3_ask_fail(a, "no answer in time");
-}
-
-static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
-                              const char *from) {
-    size_t left = strlen(from);
-    while (left) {
-        int64_t put = dlpi_s3_conn_write(&s->conn, from, left);
-        if (put > 0) {
-            from += put;
-            left -= (size_t)put;
-        } else if (!dlpi_s3_ask_wait(a, s, w, put)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
-static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
-    for (;;) {
-        const char *body;
-        size_t used, n_body;
-        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
+/* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
+   see s->conn.why. */
+static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
+    const char *body;
+    size_t used, n_body;
+    int what;
+    do {
+        what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
         bytes += used;
         n -= used;
-        if (what == DLPI_S3_HTTP_BAD) {
-            dlpi_s3_ask_fail(a, s->http.why);
-            return -1;
+        if (n_body > DLPI_S3_ANSWER_MAX - s->n) {
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is longer than 64 KiB");
+            return DLP_S3_BROKEN;
         }
-        if (what == DLPI_S3_HTTP_BODY && n_body > DLPI_S3_ANSWER_MAX - s->n) {
-            dlpi_s3_ask_fail(a, "the answer is longer than 64 KiB");
-            return -1;
-        }
-        if (what == DLPI_S3_HTTP_BODY) {
-            memcpy(s->answer + s->n, body, n_body);
-            s->n += n_body;
-        }
-        if (what == DLPI_S3_HTTP_END) return 1;
-        if (what == DLPI_S3_HTTP_MORE) return 0;
-    }
+        if (n_body) memcpy(s->answer + s->n, body, n_body);
+        s->n += n_body;
+    } while (what == DLPI_S3_HTTP_HEAD || what == DLPI_S3_HTTP_BODY);
+    s->answer[s->n] = '\0';
+    if (what != DLPI_S3_HTTP_BAD) return what == DLPI_S3_HTTP_END;
+    dlpi_s3_copy(s->conn.why, sizeof s->conn.why, s->http.why);
+    return DLP_S3_BROKEN;
 }
 
-static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+/* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
-    int whole = 0;
-    s->n = 0;
-    dlpi_s3_http_begin(&s->http, false);
-    while (whole == 0) {
-        int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
-        if (got > 0)
-            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
-        else if (got == 0)
-            whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
-                        ? 1
-                        : (dlpi_s3_ask_fail(a, "the answer is cut off"), -1);
-        else if (!dlpi_s3_ask_wait(a, s, w, got))
-            whole = -1;
+    int64_t n = dlpi_s3_conn_step(&s->conn);
+    while (n == 0 && s->sent < s->out_n + s->body_n) {
+        bool head = s->sent < s->out_n;
+        n = dlpi_s3_conn_write(&s->conn, head ? s->out + s->sent : s->body + (s->sent - s->out_n),
+                               s->out_n + (head ? 0 : s->body_n) - s->sent);
+        if (n > 0) s->sent += (size_t)n, n = 0;
+    }
+    while (n == 0) {
+        n = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
+        if (n == 0) {
+            n = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END ? 1 : DLP_S3_BROKEN;
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is cut off");
+        } else if (n > 0) {
+            n = dlpi_s3_ask_feed(s, bytes, (size_t)n);
+        }
     }
     dlpi_s3_wipe(bytes, sizeof bytes);
-    s->answer[s->n] = '\0';
-    if (whole == 1) a->status = s->http.status;
-    return whole == 1;
+    return n;
 }
 
 /* Ask one address. */
-static bool dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
+static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
-    int code = dlpi_s3_conn_open(&s->conn, address, tls, host);
-    bool well = code == 0 || dlpi_s3_ask_fail(a, s->conn.why);
-    if (!well) return false;
-    while (well && (code = dlpi_s3_conn_step(&s->conn)) != 0)
-        well = dlpi_s3_ask_wait(a, s, w, code);
-    well = well && dlpi_s3_ask_write(a, s, w, s->head);
-    if (well && a->body) well = dlpi_s3_ask_write(a, s, w, a->body);
-    well = well && dlpi_s3_ask_read(a, s, w);
+    int64_t n = dlpi_s3_conn_open(&s->conn, address, tls, host);
+    bool late = false;
+    s->n = s->sent = 0;
+    dlpi_s3_http_begin(&s->http, false);
+    while (n > DLP_S3_BROKEN && n <= 0 && !late) {
+        n = dlpi_s3_ask_step(s);
+        if (n == DLP_S3_WANT_READ || n == DLP_S3_WANT_WRITE)
+            late = !dlpi_s3_wait_for(w, s->conn.fd, n == DLP_S3_WANT_READ ? POLLIN : POLLOUT,
+                                     INT32_MAX);
+    }
+    dlpi_s3_copy(a->why, sizeof a->why, late ? "no answer in time" : s->conn.why);
+    if (n == 1) a->status = s->http.status;
     dlpi_s3_conn_close(&s->conn);
-    return well;
 }
 
 /* Ask once. The answer is in s->answer, and ends there with a zero byte. */
@@ -4974,64 +5613,69 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
                              const dlpi_s3_wait *w) {
     dlpi_s3_endpoint where;
     dlpi_s3_address at[4];
+    const char *wrong = dlpi_s3_ask_head(a, s, &where);
     int n, e = 0;
     a->status = 0;
     s->conn.errnum = 0;
-    if (!dlpi_s3_ask_head(a, s, &where)) return;
-    if (where.tls && !c->tls) {
-        dlpi_s3_ask_fail(a, "https wants DLPIPE_S3_OPENSSL, or a transport");
-        return;
+    if (!wrong && where.tls && !c->tls) wrong = "https wants DLPIPE_S3_OPENSSL, or a transport";
+    n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
+    for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
+        if (i > 0 && dlpi_s3_wait_over(w)) return;
+        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
+            wrong = "without TLS, only this host and the container services are asked";
+        else
+            dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
     }
-    n = dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
-    for (int i = 0; i < n && a->status == 0; i++) {
-        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i])) {
-            dlpi_s3_ask_fail(a, "without TLS, only this host and the container services are asked");
-            return;
-        }
-        if (dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w)) return;
-        if (dlpi_s3_wait_over(w)) return;
-    }
+    if (!wrong) return;
+    dlpi_s3_copy(a->why, sizeof a->why, wrong);
+    s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
-   identity does not answer it. */
-static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
-    char code[64] = "";
-    if (a->status == 429 || a->status >= 500) return true;
-    if (a->status != 400) return false;
-    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
-    return strcmp(code, "IDPCommunicationError") == 0;
-}
-
-/* Ask, again after a while where that may help. Returns whether the answer is 200. */
+/* Ask, again after a while where the table of what is sent again says so. Returns true if the
+   answer is 200; else s->word is an error code out of it, or "". */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
-    for (int i = 0; i < c->attempts; i++) {
+    dlpi_s3_tries tries = {0};
+    for (int i = 0; i < c->attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
         dlpi_s3_wait w = {UINT64_MAX, stop};
         uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
+        dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
         w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
-        if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
-        if (stop && DLPI_LOAD_RLX(stop)) break;
+        s->word[0] = '\0';
+        if (a->status == 200) return true;
+        if (a->status) {
+            t.what = DLPI_S3_T_ANSWER;
+            if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
+                                  sizeof s->word))
+                dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+        }
+        t.status = a->status;
+        t.errnum = s->conn.errnum;
+        if (dlpi_s3_classify(&t, &tries) != DLPI_S3_RETRY) break;
     }
-    return a->status == 200;
+    return false;
 }
 
-/* An answer that does not help. word: an error code out of it, or "". */
-static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, const char *word,
-                             dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
-    size_t letters = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.");
-    bool plain = *word && !word[letters];
-    if (!a->status)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s: %.120s", from,
-                                 a->host, a->why);
-    if (err) err->http_status = a->status;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s answered %d%s%.60s",
-                             from, a->host, (int)a->status, plain ? " " : "", plain ? word : "");
+static int dlpi_s3_fetch_error(const dlpi_s3_config *c, const char *what, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s",
+                             dlpi_s3_source_name(c->source), what);
+}
+
+/* An answer that does not help; s->word: an error code out of it, or "". */
+static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                             const dlpi_s3_scratch *s, dlp_s3_error *err) {
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
+    bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
+    char what[240];
+    snprintf(what, sizeof what, "%.80s: %.120s", a->host, a->why);
+    if (a->status)
+        snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
+                 plain ? " " : "", plain ? s->word : "");
+    if (a->status && err) err->http_status = a->status;
+    return dlpi_s3_fetch_error(c, what, err);
 }
 
 /* ---- sources ---- */
@@ -5040,13 +5684,10 @@ static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, cons
    0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
 static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                                  const char *date, int64_t clock_s, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the time of expiry is none", from);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(c, "the time of expiry is none", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
@@ -5056,8 +5697,7 @@ static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *w
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): they have expired already",
-                             from);
+    return dlpi_s3_fetch_error(c, "they have expired already", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
@@ -5072,10 +5712,7 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the answer is not the "
-                                 "JSON of credentials",
-                                 from);
+        return dlpi_s3_fetch_error(c, "the answer is not the JSON of credentials", err);
     code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
     return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
 }
@@ -5297,19 +5934,13 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     if (code) return code;
     if (dlpi_s3_web_body(c, s))
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        s->word[0] = '\0';
-        if (a.status)
-            dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word);
-        return dlpi_s3_ask_error(c, &a, s->word, err);
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%s%s", at, part[i].name);
-        if (!dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) || !*part[i].to)
-            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                     "credentials (web identity): the "
-                                     "answer has no %s",
-                                     part[i].name);
+        if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
+            continue;
+        snprintf(path, sizeof path, "the answer has no %s", part[i].name);
+        return dlpi_s3_fetch_error(c, path, err);
     }
     code =
         dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
@@ -5327,11 +5958,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        s->word[0] = '\0';
-        if (a.status) dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
-        return dlpi_s3_ask_error(c, &a, s->word, err);
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -5347,32 +5974,27 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): the "
-                                 "token is none");
+        return dlpi_s3_fetch_error(c, "the token is none", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        if (a.status != 404) return dlpi_s3_ask_error(c, &a, "", err);
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): this machine has no role");
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop))
+        return a.status == 404 ? dlpi_s3_fetch_error(c, "this machine has no role", err)
+                               : dlpi_s3_ask_error(c, &a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): the role's name is none");
+        return dlpi_s3_fetch_error(c, "the role's name is none", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(c, &a, s->word, err);
+        return dlpi_s3_ask_error(c, &a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -6023,666 +6645,6 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
-   Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
-   of it. What workers share is counters and a count of retries; the rest is one thread's own.
-
-   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
-   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
-   Retry-After asks for. With all of it random a number of attempts would have no least duration:
-   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
-   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
-   waits the longest pause at once, and a server that comes back meets few of them a second. None
-   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
-   retries ahead of successes, so that a worker that dies takes nothing with it.
-
-   Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. The first answer after a
-   second without one wakes all requests of the client that wait to be tried again. They go out
-   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
-   share (S9), of which one is read with each answer; they are for people to read, and no order of
-   theirs matters.
-
-   Hedges. A request that waits for its first byte for longer than nearly all others is sent once
-   more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
-   2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
-   first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
-   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
-   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
-   count as long as they were seen to last. The budget is a share of requests, of which no more than
-   DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
-
-   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
-   connection, since a path or a server may be bad. The client records the time that bodies need for
-   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
-   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
-   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
-   has no strong ETag, the bytes that came are asked for again. That counts against the move.
-
-   Throttling. One 503 among many good answers delays its own request only. The client keeps the
-   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
-   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
-   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
-   Until a period after the last such answer the limit does not rise, and there are no hedges. A
-   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
-   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
-   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
-   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
-   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
-   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
-   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
-   periods at most. */
-
-enum { /* in the order of dlp_s3_stats */
-       DLPI_S3_N_REQUESTS,
-       DLPI_S3_N_OBJECTS,
-       DLPI_S3_N_FAILED,
-       DLPI_S3_N_BYTES,
-       DLPI_S3_N_RETRIES,
-       DLPI_S3_N_REPLAYS,
-       DLPI_S3_N_RESUMES,
-       DLPI_S3_N_HEDGES,
-       DLPI_S3_N_HEDGES_WON,
-       DLPI_S3_N_THROTTLED,
-       DLPI_S3_N_CONNECTIONS,
-       DLPI_S3_N_TIMEOUTS,
-       DLPI_S3_N_REFRESHES,
-       DLPI_S3_N_AWAY,
-       DLPI_S3_COUNTS
-};
-_Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
-
-/* What all threads and processes of a client share. All zero is its start. (in region) */
-typedef struct dlpi_s3_shared {
-    uint64_t count[DLPI_S3_COUNTS];
-    uint64_t ahead;   /* retries ahead of successes; a race can leave it a little below 0 */
-    int64_t skew_s;   /* the servers' clock less ours */
-    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
-    uint64_t fails;   /* S9, since then */
-    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
-    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
-} dlpi_s3_shared;
-
-static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
-    DLPI_ADD_RLX(&s->count[what], n);
-}
-
-#define DLPI_S3_CLASSES 4u   /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
-#define DLPI_S3_BUCKETS 176u /* microseconds, 8 buckets an octave, up to 16 s */
-#define DLPI_S3_SAMPLES 512u /* then they are halved: the older, the less they count */
-#define DLPI_S3_SAMPLES_FEWEST 16u
-#define DLPI_S3_HEDGE_SAVED 32u  /* hedges that may be saved up */
-#define DLPI_S3_HEDGE_FIRST 4u   /* and are there at the beginning */
-#define DLPI_S3_FACTOR_FIRST 24u /* in sixteenths of p95 */
-#define DLPI_S3_FACTOR_LEAST 18u
-#define DLPI_S3_FACTOR_MOST 128u
-
-#define DLPI_S3_SHARE 65536u              /* all answers */
-#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
-#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
-#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
-#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
-#define DLPI_S3_PACE_FACTOR 8u
-#define DLPI_S3_MOVES_MOST 16u
-
-/* ALL DEADLINES. Each is counted in nanoseconds from what the second column tells.
-
-     deadline  from                                       when it is over
-     CONNECT   connect, until the handshake is done       another attempt, at another address
-     RACE      connect                                    another address is tried beside this one
-     FIRST     the request's last byte, delivered         another attempt
-     DEAF      the same, if the server takes no more      another attempt
-     STALL     the last byte that was sent, or came       another attempt, which goes on there
-     LOOK      the last look at a body, or at what the    a body far slower than others goes on
-               kernel has of a PUT                        over another connection
-     DRAIN     an answer that nobody wants                the connection is closed
-     IDLE      the last answer on it                      the connection is closed
-     STILL     the op's last byte that was new            the request ends
-     WHOLE     submit; UINT64_MAX: no such bound          the request ends */
-enum {
-    DLPI_S3_BY_CONNECT,
-    DLPI_S3_BY_RACE,
-    DLPI_S3_BY_FIRST,
-    DLPI_S3_BY_DEAF,
-    DLPI_S3_BY_STALL,
-    DLPI_S3_BY_LOOK,
-    DLPI_S3_BY_DRAIN,
-    DLPI_S3_BY_IDLE,
-    DLPI_S3_BY_STILL,
-    DLPI_S3_BY_WHOLE,
-    DLPI_S3_DEADLINES
-};
-
-typedef struct dlpi_s3_times {
-    uint32_t bucket[DLPI_S3_BUCKETS];
-    uint32_t total;
-    uint32_t factor;
-} dlpi_s3_times;
-
-/* One thread's. */
-typedef struct dlpi_s3_patience {
-    dlpi_s3_shared *shared;
-    uint64_t backoff_ns, backoff_max_ns;
-    uint64_t by[DLPI_S3_DEADLINES];
-    uint64_t random;
-    uint32_t share;     /* of answers that were throttled, in 65536ths */
-    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
-    uint32_t by_chance; /* of it, what no cut helps against */
-    uint32_t since_cut; /* answers; 128 are enough */
-    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
-    uint64_t limit, full;        /* requests in flight, in 1024ths */
-    uint64_t half;               /* of what limit was before it was cut */
-    uint64_t uncut;              /* limit before the last cut */
-    uint64_t answered_ns;        /* the last answer */
-    uint64_t chance_until_ns;    /* for so long by_chance holds */
-    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
-    bool cutting;                /* no good answer since throttled_until_ns */
-    uint64_t hedges;             /* that may be sent, in hundredths */
-    int64_t retry_tokens;        /* -1: no limit */
-    int32_t max_attempts;        /* -1: no limit */
-    int32_t hedge_percent;
-    dlpi_s3_times times[DLPI_S3_CLASSES];
-    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
-} dlpi_s3_patience;
-
-static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
-
-static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
-    by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
-    by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
-    by[DLPI_S3_BY_FIRST] = dlpi_s3_ms(d->first_byte_timeout_ms);
-    by[DLPI_S3_BY_DEAF] = dlpi_s3_least(by[DLPI_S3_BY_FIRST], 1000 * DLPI_S3_MS);
-    by[DLPI_S3_BY_STALL] = dlpi_s3_ms(d->stall_timeout_ms);
-    by[DLPI_S3_BY_DRAIN] = dlpi_s3_least(by[DLPI_S3_BY_STALL], 3000 * DLPI_S3_MS);
-    by[DLPI_S3_BY_IDLE] = dlpi_s3_ms(d->idle_timeout_ms);
-    by[DLPI_S3_BY_STILL] = dlpi_s3_ms(d->progress_timeout_ms);
-    by[DLPI_S3_BY_WHOLE] =
-        d->request_timeout_ms > 0 ? dlpi_s3_ms(d->request_timeout_ms) : UINT64_MAX;
-    by[DLPI_S3_BY_LOOK] =
-        dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
-}
-
-/* The time after which a request without any progress ends, and the field that says so. d: all
-   numbers resolved. */
-static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
-    bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
-    *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
-    return whole ? d->request_timeout_ms : d->progress_timeout_ms;
-}
-
-/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
-static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
-                                   const dlp_s3_desc *d, uint64_t seed) {
-    memset(p, 0, sizeof *p);
-    p->shared = shared;
-    p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
-    p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
-    dlpi_s3_deadlines(p->by, d);
-    p->random = seed ? seed : 1;
-    p->limit = p->full = (uint64_t)d->max_requests << 10;
-    p->retry_tokens = d->retry_tokens;
-    p->max_attempts = d->max_attempts;
-    p->hedge_percent = d->hedge_percent > 0 ? d->hedge_percent : 0;
-    p->hedges = DLPI_S3_HEDGE_FIRST * 100;
-    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) p->times[i].factor = DLPI_S3_FACTOR_FIRST;
-}
-
-/* ---- what went wrong, and what to do ---- */
-
-enum {
-    DLPI_S3_GIVE_UP,
-    DLPI_S3_RETRY,
-    DLPI_S3_REPLAY,       /* free, at once, on a new connection: the idle one had been closed */
-    DLPI_S3_OTHER_REGION, /* the answer tells which */
-    DLPI_S3_REDIRECT,     /* to its Location */
-    DLPI_S3_SKEW,         /* with the server's clock */
-    DLPI_S3_REFRESH,      /* with new credentials */
-    DLPI_S3_RESTART       /* from the object's beginning: it has changed */
-};
-enum {
-    DLPI_S3_T_ANSWER, /* a whole answer, other than what was asked for */
-    DLPI_S3_T_RESOLVE,
-    DLPI_S3_T_CONNECT,
-    DLPI_S3_T_TLS,
-    DLPI_S3_T_TIMEOUT, /* to connect, to the first byte, or inside a body */
-    DLPI_S3_T_BROKEN,  /* ended, reset, in head or body */
-    DLPI_S3_T_BAD,     /* not HTTP */
-    DLPI_S3_T_SHORT,   /* of the wrong length or range */
-    DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
-    DLPI_S3_T_OTHER,   /* it is not the version that the user's If-Match names */
-    DLPI_S3_T_FAILURE  /* in a rule: any but an answer */
-};
-
-typedef struct dlpi_s3_trouble {
-    int32_t what, status, errnum, method;
-    bool reused;  /* the connection had been idle */
-    bool began;   /* a byte of the answer had come */
-    bool resumed; /* If-Match was ours, not the user's */
-    bool has_region, has_location;
-    bool refreshable;    /* credentials are not fixed ones */
-    int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
-    const char *s3_code; /* "" or NULL: none; an answer to HEAD has no body to tell it */
-} dlpi_s3_trouble;
-
-/* How often a request was begun again for each reason but plain failure: none without end. */
-typedef struct dlpi_s3_tries {
-    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
-} dlpi_s3_tries;
-
-/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
-   behavior"; SlowDownRead and -Write are MinIO's. */
-static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
-    return status == 503 || status == 429 ||
-           dlpi_s3_listed(" SlowDown SlowDownRead SlowDownWrite Throttling ThrottlingException"
-                          " ThrottledException RequestThrottled RequestThrottledException"
-                          " TooManyRequests TooManyRequestsException RequestLimitExceeded"
-                          " BandwidthLimitExceeded LimitExceededException"
-                          " ProvisionedThroughputExceededException EC2ThrottledException ",
-                          s3_code);
-}
-
-enum { /* facts about trouble */
-       DLPI_S3_IF_ANY = 0,
-       DLPI_S3_IF_UNTRUSTED = 1, /* a certificate is refused */
-       DLPI_S3_IF_STAYS = 2,     /* an errno that another attempt does not change */
-       DLPI_S3_IF_NO_NAME = 4,   /* the resolver is sure of that */
-       DLPI_S3_IF_IDLE = 8,      /* the connection had been idle, and no byte came */
-       DLPI_S3_IF_OURS = 16,     /* the If-Match was ours */
-       DLPI_S3_IF_REGION = 32,   /* the answer names another region, */
-       DLPI_S3_IF_PLACE = 64,    /* or a Location */
-       DLPI_S3_IF_KEYS = 128,    /* credentials can be fetched again */
-       DLPI_S3_IF_CLOCK = 256,   /* the clocks are 4 minutes apart */
-       DLPI_S3_IF_BARE = 512,    /* the server tells no code */
-       DLPI_S3_IF_CROWD = 1024   /* it is throttled */
-};
-
-static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
-    int e = t->errnum;
-    unsigned facts = e == EAGAIN ? 0u : DLPI_S3_IF_NO_NAME;
-    if (e == EKEYREJECTED) facts |= DLPI_S3_IF_UNTRUSTED;
-    if (e == EACCES || e == EPERM || e == EAFNOSUPPORT || e == EPROTONOSUPPORT || e == EINVAL)
-        facts |= DLPI_S3_IF_STAYS;
-    if (t->reused && !t->began) facts |= DLPI_S3_IF_IDLE;
-    if (t->resumed) facts |= DLPI_S3_IF_OURS;
-    if (t->has_region) facts |= DLPI_S3_IF_REGION;
-    if (t->has_location) facts |= DLPI_S3_IF_PLACE;
-    if (t->refreshable) facts |= DLPI_S3_IF_KEYS;
-    if (t->skew_s > 240 || t->skew_s < -240) facts |= DLPI_S3_IF_CLOCK;
-    if (!t->s3_code || !t->s3_code[0]) facts |= DLPI_S3_IF_BARE;
-    if (dlpi_s3_is_throttle(t->status, t->s3_code)) facts |= DLPI_S3_IF_CROWD;
-    return facts;
-}
-
-/* ONE TABLE of what is sent again. The first rule that fits is followed. A rule that has been
-   followed "most" times in one request ends it, or, if "most" is below 0, is passed over from then
-   on.
-
-     verdict       sent again                 what ends it              what counts from the start
-     RETRY         after a pause of           max_attempts; the         attempts, if the range has
-                   backoff_ms * 2^n, or       deadlines STILL, WHOLE    got on and keeps its bytes;
-                   Retry-After if longer                                STILL, by each new byte
-     REPLAY        at once, new connection    most, then RETRY          nothing
-     OTHER_REGION  at once, in that region    most                      nothing; the client keeps it
-     REDIRECT      at once, at the Location   most                      nothing
-     SKEW          at once, by that clock     most                      nothing; the client keeps it
-     REFRESH       when others are fetched    most                      nothing
-     RESTART       at once, from byte 0       most                      nothing
-     slow body     at once, new connection    DLPI_S3_MOVES_MOST        nothing (dlpi_s3_slow)
-     hedge         beside the first           hedge_percent             see Hedges */
-typedef struct dlpi_s3_rule {
-    int16_t what;           /* DLPI_S3_T_* */
-    uint16_t facts;         /* DLPI_S3_IF_*, all of which must hold */
-    const char *status;     /* NULL: any; else each with blanks around it */
-    const char *codes;      /* the same */
-    int16_t verdict, count; /* count: which of dlpi_s3_tries; -1: without end */
-    int16_t most;
-} dlpi_s3_rule;
-
-#define DLPI_S3_FAILED(what, facts, verdict, ...) \
-    { DLPI_S3_T_##what, DLPI_S3_IF_##facts, NULL, NULL, DLPI_S3_##verdict, __VA_ARGS__ }
-#define DLPI_S3_TOLD(status, codes, facts, verdict, ...) \
-    { DLPI_S3_T_ANSWER, DLPI_S3_IF_##facts, status, codes, DLPI_S3_##verdict, __VA_ARGS__ }
-#define DLPI_S3_TRIES(field, most) (int16_t) offsetof(dlpi_s3_tries, field), most
-#define DLPI_S3_ALWAYS -1, 0
-#define DLPI_S3_MOVED " 301 302 307 308 "
-#define DLPI_S3_BARRED " 400 401 403 "
-
-static const dlpi_s3_rule dlpi_s3_rules[] = {
-    DLPI_S3_FAILED(FAILURE, UNTRUSTED, GIVE_UP, DLPI_S3_ALWAYS),
-    DLPI_S3_FAILED(RESOLVE, NO_NAME, RETRY, DLPI_S3_TRIES(names, 2)),
-    DLPI_S3_FAILED(CONNECT, STAYS, GIVE_UP, DLPI_S3_ALWAYS),
-    DLPI_S3_FAILED(BROKEN, IDLE, REPLAY, DLPI_S3_TRIES(replays, -3)),
-    /* A damaged answer may come once or twice, a wrong server comes always. */
-    DLPI_S3_FAILED(BAD, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
-    DLPI_S3_FAILED(SHORT, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
-    DLPI_S3_FAILED(CHANGED, ANY, RESTART, DLPI_S3_TRIES(restarts, 3)),
-    DLPI_S3_FAILED(OTHER, ANY, GIVE_UP, DLPI_S3_ALWAYS),
-    DLPI_S3_FAILED(FAILURE, ANY, RETRY, DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(NULL, NULL, CROWD, RETRY, DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, -2)),
-    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, PLACE, REDIRECT, DLPI_S3_TRIES(redirects, 5)),
-    DLPI_S3_TOLD(
-        DLPI_S3_BARRED,
-        " RequestTimeout RequestTimeoutException PriorRequestNotComplete IDPCommunicationError ",
-        ANY, RETRY, DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(DLPI_S3_BARRED, " RequestTimeTooSkewed RequestInTheFuture RequestExpired ", ANY,
-                 SKEW, DLPI_S3_TRIES(skews, 2)),
-    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, CLOCK, SKEW, DLPI_S3_TRIES(skews, 2)),
-    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, 2)),
-    DLPI_S3_TOLD(
-        DLPI_S3_BARRED,
-        " ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired InvalidAccessKeyId ",
-        KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
-    DLPI_S3_TOLD(" 401 ", NULL, KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
-    DLPI_S3_TOLD(" 400 ", NULL, KEYS | DLPI_S3_IF_BARE, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
-    /* 499: nginx, whose client had given up; from 520 on: Cloudflare, of servers behind it. */
-    DLPI_S3_TOLD(" 408 499 500 502 504 520 521 522 523 524 529 530 ", NULL, ANY, RETRY,
-                 DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(" 409 ", " OperationAborted ConditionalRequestConflict ", ANY, RETRY,
-                 DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(" 412 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
-    DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
-};
-
-static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
-    char status[16];
-    if (rule->what == DLPI_S3_T_FAILURE ? t->what == DLPI_S3_T_ANSWER : t->what != rule->what)
-        return false;
-    if ((facts & rule->facts) != rule->facts) return false;
-    snprintf(status, sizeof status, "%d", (int)t->status);
-    return (!rule->status || dlpi_s3_listed(rule->status, status)) &&
-           (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
-}
-
-/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
-   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
-static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    unsigned facts = dlpi_s3_facts(t);
-    for (const dlpi_s3_rule *rule = dlpi_s3_rules;; rule++) { /* the last one fits all */
-        uint8_t *count = rule->count < 0 ? NULL : (uint8_t *)tries + rule->count;
-        if (!dlpi_s3_rule_fits(rule, t, facts)) continue;
-        if (count && *count >= abs(rule->most) && rule->most < 0) continue;
-        if (count && *count >= rule->most && rule->most > 0) return DLPI_S3_GIVE_UP;
-        if (count) ++*count;
-        return rule->verdict;
-    }
-}
-
-/* ---- retries ---- */
-
-/* A time of backoff * 2^n, n from 1, or down to half of that. */
-static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
-    uint64_t most = p->backoff_ns;
-    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
-    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
-    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
-}
-
-/* Whether a retry may be had at the usual pause. */
-static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
-    if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
-        return true;
-    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
-    return false;
-}
-
-/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
-   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
-   there is none left; *why then says so. */
-static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
-                               uint64_t *wait_ns, const char **why) {
-    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
-        *why = "after as many attempts as max_attempts allows";
-        return false;
-    }
-    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
-    if (retry_after_s > 0)
-        *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
-    return true;
-}
-
-/* ---- whether the server is away ---- */
-
-#define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
-#define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
-#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
-#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
-#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
-
-/* For how long it has been away by now. */
-static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
-    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
-    return since && now_ns > since ? now_ns - since : 0;
-}
-
-enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
-
-/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
-   is to be told: this failure, that the server is away, or nothing. */
-static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
-    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
-    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
-    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
-    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
-    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
-        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
-        return DLPI_S3_TELL_NOTHING;
-    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
-    return DLPI_S3_TELL_AWAY;
-}
-
-/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
-static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
-    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
-    if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
-    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
-    return now_ns > since ? now_ns - since : 1;
-}
-
-/* ---- throttling ---- */
-
-static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
-    return now_ns < p->throttled_until_ns;
-}
-
-static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
-
-/* The share of throttled answers above which there are too many. */
-static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
-    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
-}
-
-/* Enough answers have come after a cut: has it helped? If not, undo it. */
-static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
-    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
-    double helped = all - (all - s) / fewer; /* what the share is then */
-    if (helped < 0) helped = 0;
-    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
-        p->by_chance = p->share;
-        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
-        p->limit = p->uncut;
-    }
-    p->share_cut = 0;
-}
-
-/* An answer came: how long after the last one? */
-static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
-    p->answered_ns = now_ns;
-    if (gap > most) gap = most; /* nobody asked, or nobody looked */
-    p->gap_ns += gap / 64;
-    p->gap_ns -= p->gap_ns / 64;
-}
-
-static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
-    p->throttled_until_ns = now_ns + period;
-    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
-    p->next_cut_ns = now_ns + period;
-    p->share_cut = p->share;
-    p->gap_cut_ns = p->gap_ns;
-    p->since_cut = 0;
-    p->uncut = p->limit;
-    if (!p->cutting) p->half = p->limit / 2;
-    p->cutting = true;
-    p->limit = p->limit * 7 / 10;
-    if (p->limit < floor) p->limit = floor;
-}
-
-/* A good answer came: let there be more in flight. */
-static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
-    p->risen_ns = now_ns;
-    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
-    p->cutting = false;
-    if (passed > 5 * period) passed = 5 * period;
-    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
-    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
-    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
-}
-
-/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
-static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
-    dlpi_s3_gap(p, now_ns);
-    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
-    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
-    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
-    if (throttled) {
-        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
-        return;
-    }
-    dlpi_s3_rise(p, now_ns);
-    if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
-        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
-}
-
-/* Requests that may be on the wire, hedges not counted. */
-static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
-
-/* ---- hedges ---- */
-
-static unsigned dlpi_s3_class(uint64_t bytes) {
-    if (bytes == 0 || bytes > 4u << 20) return 3;
-    return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
-}
-
-static unsigned dlpi_s3_bucket(uint64_t ns) {
-    uint64_t us = ns / 1000;
-    unsigned shift;
-    if (us < 8) return (unsigned)us;
-    if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
-    shift = 60u - (unsigned)__builtin_clzll(us);
-    return 8 * shift + (unsigned)(us >> shift);
-}
-
-/* The least time that is too long for a bucket, in nanoseconds. */
-static uint64_t dlpi_s3_bucket_end(unsigned i) {
-    if (i < 8) return (i + 1) * 1000ull;
-    return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
-}
-
-static void dlpi_s3_halve(dlpi_s3_times *t) {
-    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
-    t->total = 0;
-    for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
-}
-
-static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
-    t->bucket[dlpi_s3_bucket(ns)]++;
-    if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
-}
-
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
-}
-
-/* The time that percent of the samples do not exceed; there is at least one. */
-static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
-    uint32_t want = (t->total * percent + 99) / 100, sum = 0;
-    unsigned i = 0;
-    for (; i < DLPI_S3_BUCKETS - 1; i++) {
-        sum += t->bucket[i];
-        if (sum >= want) break;
-    }
-    return dlpi_s3_bucket_end(i);
-}
-
-/* A request that is no hedge went out. */
-static void dlpi_s3_sent(dlpi_s3_patience *p) {
-    p->hedges += (uint64_t)p->hedge_percent;
-    if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
-}
-
-/* How long a request for so many bytes should wait for its first byte before it is hedged. It
-   changes as answers come. UINT64_MAX: for ever. */
-static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
-    const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
-    uint64_t ns;
-    if (!p->hedge_percent || t->total < DLPI_S3_SAMPLES_FEWEST || dlpi_s3_throttled(p, now_ns))
-        return UINT64_MAX;
-    ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
-    ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
-    if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
-    return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
-}
-
-/* Take one from the budget. */
-static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
-    if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
-    p->hedges -= 100;
-    return true;
-}
-
-/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
-static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
-    if (won) {
-        dlpi_s3_first_byte(p, bytes, loser_ns);
-        if (t->factor > DLPI_S3_FACTOR_LEAST) t->factor--;
-    } else if (t->factor < DLPI_S3_FACTOR_MOST) {
-        t->factor += 2;
-    }
-}
-
-/* ---- slow bodies ---- */
-
-/* How a body gets on. */
-typedef struct dlpi_s3_body_pace {
-    uint64_t size;    /* of the range, about */
-    uint64_t got, ns; /* bytes, and the time that they took */
-    uint64_t left;    /* bytes that are to come */
-    uint64_t afresh;  /* bytes that would have to come over another connection */
-    unsigned moves;   /* how often the range has gone on over another one */
-} dlpi_s3_body_pace;
-
-static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
-    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
-}
-
-/* Record how fast a body, or a stretch of it, has come. */
-static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
-    double ns = dlpi_s3_pace_ns(b);
-    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
-}
-
-/* True if the body should go on over another connection. */
-static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
-    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
-    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
-    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
-    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
-    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
-    return (double)b->left * dlpi_s3_pace_ns(b) >
-           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
    A request of the user's (op) is fetched in one or more ranges; a range is asked for over a
    connection, or over two or three at once while its answer has not begun (hedges). All records are
@@ -6696,11 +6658,16 @@ static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) 
                                 +----- range->timer <----+------ trouble, classified ------+
                                        (back-off)
 
-   Words: a request, or op, is the caller's; a range is a part of it, or all, and has a request of
-   its own on the wire; an origin is a server by name and port; a hedge is a second request for a
-   range that waits; an op's turn counts what was learned for it (place, region, clock, keys); a
-   turn of the io is one wait for events, and what they bring; a server is away while requests fail
-   and none has its answer; a pause is the time before a retry; a copy is a connection of a range.
+   Words:
+     op       a request of the caller's
+     range    a part of an op, or all of it, which has a request of its own on the wire
+     origin   a server, by name and port
+     hedge    a second request for a range whose answer is late
+     turn     of an op: how often something was learned for it (place, region, clock, keys);
+              of an io: one wait for events, and what they bring
+     away     a server is away while requests fail and none has its answer (patience)
+     pause    the time before a retry
+     part     to take a connection from its range
 
    A range is in one of these states. range_become alone changes them, and asserts both the step
    and that lists, connections and timer fit the state.
@@ -7558,11 +7525,7 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
         return dlpi_s3_place(&io->s3->endpoint, dlpi_s3_op_region(io, op), io->desc->style,
                              op->r->bucket, op->r->key, io->host, sizeof io->host, io->path,
                              sizeof io->path);
-    if (e->is_default_port)
-        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
-    else
-        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host,
-                 (unsigned)e->port);
+    dlpi_s3_endpoint_host(e, io->host, sizeof io->host);
     dlpi_s3_copy(io->path, sizeof io->path, op->to_path);
     return DLP_OK;
 }
@@ -7676,23 +7639,12 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
 
 /* Take "http://host/path?query" apart. */
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
-    char authority[300];
-    const char *at = strstr(location, "://"), *why = NULL;
+    const char *at = location, *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
-    dlpi_s3_endpoint to;
-    size_t n;
-    if (location[0] == '/') { /* the same server */
-        to = *from;
-        to.prefix[0] = '\0';
-        at = location;
-    } else {
-        n = at ? (size_t)(at - location) + 3 + strcspn(at + 3, "/?#") : sizeof authority;
-        if (n >= sizeof authority) return "its Location is none";
-        memcpy(authority, location, n);
-        authority[n] = '\0';
-        if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
-        at = location + n;
-    }
+    dlpi_s3_endpoint to = *from;
+    to.prefix[0] = '\0';
+    if (location[0] != '/') why = dlpi_s3_url_split(&to, location, &at); /* else the same server */
+    if (why) return why;
     if (from->tls && !to.tls) return "it leads from https to http";
     if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
     dlpi_s3_op_target(op, at);

@@ -32,7 +32,7 @@
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
-   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
    >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
@@ -178,7 +178,7 @@
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
-   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
+   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
 
    Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back

@@ -19,11 +19,16 @@
                                 +----- range->timer <----+------ trouble, classified ------+
                                        (back-off)
 
-   Words: a request, or op, is the caller's; a range is a part of it, or all, and has a request of
-   its own on the wire; an origin is a server by name and port; a hedge is a second request for a
-   range that waits; an op's turn counts what was learned for it (place, region, clock, keys); a
-   turn of the io is one wait for events, and what they bring; a server is away while requests fail
-   and none has its answer; a pause is the time before a retry; a copy is a connection of a range.
+   Words:
+     op       a request of the caller's
+     range    a part of an op, or all of it, which has a request of its own on the wire
+     origin   a server, by name and port
+     hedge    a second request for a range whose answer is late
+     turn     of an op: how often something was learned for it (place, region, clock, keys);
+              of an io: one wait for events, and what they bring
+     away     a server is away while requests fail and none has its answer (patience)
+     pause    the time before a retry
+     part     to take a connection from its range
 
    A range is in one of these states. range_become alone changes them, and asserts both the step
    and that lists, connections and timer fit the state.

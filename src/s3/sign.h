@@ -471,26 +471,20 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
                          char *path, size_t path_size) {
     bool address = strchr(e->host, ':') || strspn(e->host, "0123456789.") == strlen(e->host);
     bool fits = !address && dlpi_s3_bucket_fits(bucket, e->tls != 0), in_host;
-    char name[256];
+    char name[300];
     dlpi_s3_out h = {host, host_size, 0}, p = {path, path_size, 0};
     if (bucket[0] == '\0' || (!e->custom && !dlpi_s3_region_ok(region))) return DLP_ERR_ARG;
     if (style == DLP_S3_STYLE_VIRTUAL && !fits) return DLP_ERR_ARG;
     in_host = style == DLP_S3_STYLE_VIRTUAL || (style == DLP_S3_STYLE_AUTO && !e->custom && fits);
     if (e->custom)
-        memcpy(name, e->host, sizeof name);
+        dlpi_s3_endpoint_host(e, name, sizeof name);
     else
         dlpi_s3_aws_host(region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);
     }
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "[", 1);
     dlpi_s3_out_adds(&h, name);
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "]", 1);
-    if (!e->is_default_port) {
-        snprintf(name, sizeof name, ":%u", (unsigned)e->port);
-        dlpi_s3_out_adds(&h, name);
-    }
     dlpi_s3_out_adds(&p, e->prefix);
     dlpi_s3_out_add(&p, "/", 1);
     if (!in_host) {

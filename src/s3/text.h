@@ -299,6 +299,26 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     return DLP_OK;
 }
 
+/* Write what a Host header says of it. */
+static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
+    int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
+    if (!e->is_default_port && n < (int)size)
+        snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
+}
+
+/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
+   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
+    char front[300];
+    const char *at = strstr(url, "://"), *why = NULL;
+    size_t n = at ? (size_t)(at - url) + 3 + strcspn(at + 3, "/?#") : sizeof front;
+    if (n >= sizeof front) return "it is no URL";
+    memcpy(front, url, n);
+    front[n] = '\0';
+    *rest = url + n;
+    return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
+}
+
 /* AWS' domain that a region is in. */
 static const char *dlpi_s3_aws_domain(const char *region) {
     static const char *const partitions[][2] = {

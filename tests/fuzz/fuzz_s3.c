@@ -348,11 +348,14 @@ static void url_asked(const char *url) {
     static char longest[1024]; /* as in a config */
     dlpi_s3_ask a = {.url = longest, .method = "GET", .lines = ""};
     dlpi_s3_endpoint where;
+    const char *why;
     snprintf(longest, sizeof longest, "%s", url);
-    if (dlpi_s3_ask_head(&a, &scratch, &where))
-        head_is_one(scratch.head, 6);
+    why = dlpi_s3_ask_head(&a, &scratch, &where);
+    if (!why) scratch.out[scratch.out_n] = '\0';
+    if (!why)
+        head_is_one(scratch.out, 6);
     else
-        CHECK(a.why[0] != 0 && memchr(a.why, 0, sizeof a.why));
+        CHECK(why[0] != 0);
 }
 
 static void run_url(const char *s, size_t n) {
