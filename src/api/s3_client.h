@@ -144,6 +144,11 @@ typedef struct dlp_s3_desc {
                                     request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
                                     environment: AWS_REQUEST_PAYER, "requester" */
+    int32_t checksums;           /* 1: an object that is read whole is compared with the CRC64NVME
+                                    or CRC32C that the server tells of it. -1: it is not. 0: where
+                                    that is cheap (x86-64 with VPCLMULQDQ), unless one of these
+                                    says "when_required": AWS_RESPONSE_CHECKSUM_VALIDATION;
+                                    profile: response_checksum_validation */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;

@@ -124,6 +124,8 @@
      If-Match of ours; another version id or
      Content-Encoding; no ETag, and another
      Last-Modified
+     bytes of a whole object that do not      from the beginning over another connection, once;
+     have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -195,7 +197,8 @@
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, after dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
      DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
-     DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
+     DLPIPE_NO_SIMD         [impl]     SHA-256 and checksums without the processor's own
+                                       instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
    with -D_GNU_SOURCE. Link -lpthread where libc has threads apart.
@@ -208,7 +211,9 @@
      size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
-   * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
+   * CRC64NVME and CRC32C are compared, if the server tells that of the whole object
+     (x-amz-checksum-type: FULL_OBJECT), and all of it is read. Other checksums are not computed.
+     For parts of objects, and for PUT, TCP's and TLS' must do.
    * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
      unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no

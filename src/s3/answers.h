@@ -204,6 +204,18 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_CHANGED;
 }
 
+/* Keep the checksum of the object, if all of it is asked for. */
+static void dlpi_s3_head_checksum(dlpi_s3_op *op, const dlpi_s3_http *h, const dlpi_s3_extent *x) {
+    const dlp_s3_request *r = op->r;
+    bool all = r->offset == 0 && (r->length == 0 || r->length == x->total);
+    if (op->opened || !op->checksum || !h->crc_whole || !all) return;
+    for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
+        if (!h->has_crc[kind]) continue;
+        op->crc_kind = kind;
+        op->crc_told = h->crc[kind];
+    }
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -227,6 +239,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
+    dlpi_s3_head_checksum(op, h, &x);
     op->opened = true;
     if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
@@ -342,6 +355,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
     h.requester_pays = io->desc->requester_pays != 0;
+    h.checksum = op->checksum && !op->foreign;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -789,7 +803,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, to, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;

@@ -17,6 +17,8 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor.piece = 0;
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
+    op->crc = 0;
+    op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     r->received = 0;
@@ -24,6 +26,38 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     r->etag[0] = '\0';
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
+}
+
+/* All bytes of the op are there, and are not what the server says that the object holds. */
+static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
+    dlpi_s3_op_message(op, 0, "the bytes that came have %s %llx, and the object has %llx",
+                       dlpi_s3_crc_name(op->crc_kind), (unsigned long long)op->crc,
+                       (unsigned long long)op->crc_told);
+    if (dlpi_s3_classify(&t, &op->tries) != DLPI_S3_RESTART) {
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    dlpi_s3_say(io, "s3: %s/%s: %s; again over another connection", op->r->bucket, op->r->key,
+                op->r->error.message);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_op_restart(io, op);
+}
+
+/* A range has all its bytes. */
+static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
+    dlpi_s3_op *op = range->op;
+    op->r->received += range->done;
+    if (op->crc_kind)
+        op->crc ^=
+            dlpi_s3_crc_shift(op->crc_kind, range->crc, op->size - range->first - range->done);
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
+    dlpi_s3_range_end(io, range, UINT64_MAX);
+    if (op->n_ranges > 0 || op->next < op->size) return;
+    if (op->crc_kind && op->crc != op->crc_told)
+        dlpi_s3_op_damaged(io, op);
+    else
+        dlpi_s3_op_end(io, op, DLP_OK);
 }
 
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {

@@ -190,15 +190,6 @@ static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
 }
 
-/* A range has all its bytes. */
-static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
-    dlpi_s3_op *op = range->op;
-    op->r->received += range->done;
-    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
-    dlpi_s3_range_end(io, range, UINT64_MAX);
-    if (op->n_ranges == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
-}
-
 /* ---- trouble ---- */
 
 /* What went wrong with an attempt, for the classifier and for words. */

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: unit/s3/s3_http, fuzz/fuzz_s3 */
 #include "s3/base.h"
+#include "s3/crc.h"
 #include "s3/text.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
@@ -86,11 +87,14 @@ typedef struct dlpi_s3_http {
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
-    uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
-    uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
-    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
-    uint64_t version_sum;  /* of x-amz-version-id */
-    uint64_t modified_sum; /* of Last-Modified */
+    uint64_t range_total;       /* UINT64_MAX: not said; a 416 may give only this */
+    uint64_t etag_sum;          /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum;      /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;       /* of x-amz-version-id */
+    uint64_t modified_sum;      /* of Last-Modified */
+    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, */
+    bool has_crc[DLPI_S3_CRCS];
+    bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -308,6 +312,21 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
         h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
+/* A field of the service's own, with a long name. */
+static void dlpi_s3_http_on_own(dlpi_s3_http *h, const char *name, size_t k, const char *s,
+                                size_t n) {
+    if (k == 19 && dlpi_s3_http_is(name, "x-amz-bucket-region", 19))
+        dlpi_s3_http_keep_region(h, s, n);
+    else if (k == 19 && dlpi_s3_http_is(name, "x-amz-checksum-type", 19))
+        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
+    else if (k == 21 && dlpi_s3_http_is(name, "x-amz-checksum-crc32c", 21))
+        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (k == 24 && dlpi_s3_http_is(name, "x-amz-checksum-crc64nvme", 24))
+        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
+    else if (k == 30 && dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+        h->stored_encoded = dlpi_s3_http_encodes(s, n);
+}
+
 /* One field; its name's length picks those it may be. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
@@ -347,14 +366,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
-    case 19:
-        if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
-        break;
-    case 30:
-        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
-            h->stored_encoded = dlpi_s3_http_encodes(s, n);
-        break;
-    default: break;
+    default: dlpi_s3_http_on_own(h, name, k, s, n); break;
     }
     return 0;
 }
@@ -379,7 +391,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
-    h->close = h->stay = h->range_bad = h->range_seen = false;
+    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
+    memset(h->has_crc, 0, sizeof h->has_crc);
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
     h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;

@@ -232,6 +232,7 @@ enum {
     DLPI_S3_T_SHORT,   /* of the wrong length or range */
     DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
     DLPI_S3_T_OTHER,   /* it is not the version that the user's If-Match names */
+    DLPI_S3_T_SUM,     /* the bytes of an object do not have its checksum */
     DLPI_S3_T_FAILURE  /* in a rule: any but an answer */
 };
 
@@ -248,7 +249,7 @@ typedef struct dlpi_s3_trouble {
 
 /* How often a request was begun again for each reason but plain failure: none without end. */
 typedef struct dlpi_s3_tries {
-    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
+    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names, sums;
 } dlpi_s3_tries;
 
 /* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
@@ -339,6 +340,7 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
     DLPI_S3_FAILED(SHORT, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
     DLPI_S3_FAILED(CHANGED, ANY, RESTART, DLPI_S3_TRIES(restarts, 3)),
     DLPI_S3_FAILED(OTHER, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(SUM, ANY, RESTART, DLPI_S3_TRIES(sums, 1)),
     DLPI_S3_FAILED(FAILURE, ANY, RETRY, DLPI_S3_ALWAYS),
     DLPI_S3_TOLD(NULL, NULL, CROWD, RETRY, DLPI_S3_ALWAYS),
     DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, -2)),

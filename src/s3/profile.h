@@ -685,6 +685,15 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
                                  c->profile, c->file[code - 1]);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
+    said[0] = '\0';
+    if (code >= 0)
+        code = dlpi_s3_config_find(p, "AWS_RESPONSE_CHECKSUM_VALIDATION",
+                                   "response_checksum_validation", said, sizeof said, err);
+    c->no_checksums = strcasecmp(said, "when_required") == 0;
+    if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION):"
+                                 " none of when_supported, when_required");
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;

@@ -299,6 +299,7 @@ struct dlpi_s3_range {
     uint64_t first;        /* from the request's first byte */
     uint64_t bytes;        /* UINT64_MAX: not known yet */
     uint64_t done;         /* that lie where they belong */
+    uint64_t crc;          /* of them, if op->crc_kind says so */
     uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
@@ -328,6 +329,8 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag, */
     uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
+    uint64_t crc, crc_told; /* of the ranges that are done; of the object, by the server */
+    int32_t crc_kind;       /* DLPI_S3_CRC_NONE: the server tells none, or not all is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -339,6 +342,7 @@ struct dlpi_s3_op {
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
     bool moved;      /* to, to_path: where an answer sent it */
+    bool checksum;   /* the object's checksum is asked for */
     bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
     char region[64]; /* "": the client's */
     dlpi_s3_endpoint to;
@@ -473,7 +477,11 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
     range->op->moved_ns = io->now;
 }
 
-static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
+/* Take in n bytes that lie where they belong, and at from. */
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                               uint64_t n) {
+    if (range->op->crc_kind)
+        range->crc = dlpi_s3_crc_add(range->op->crc_kind, range->crc, from, (size_t)n);
     range->done += n;
     dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
@@ -488,9 +496,9 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
         if (room == 0) break;
         if (room > left) room = left;
         if (to) memcpy(to, from, room);
+        dlpi_s3_range_took(io, range, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }
@@ -498,7 +506,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 /* Begin it again from its first byte. */
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
 }
 
@@ -530,7 +538,7 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
 #define DLPI_S3_TO(state) (1u << DLPI_S3_RANGE_##state)
 
 /* True if the range may go from one state to another. */
-static bool dlpi_s3_range_may(int32_t from, int32_t to) {
+static inline bool dlpi_s3_range_may(int32_t from, int32_t to) {
     static const uint8_t next[] = {DLPI_S3_TO(WAITING) | DLPI_S3_TO(PAUSED) |
                                        DLPI_S3_TO(HELD),                   /* NONE */
                                    DLPI_S3_TO(ASKED),                      /* WAITING */
@@ -543,7 +551,7 @@ static bool dlpi_s3_range_may(int32_t from, int32_t to) {
 }
 
 /* True if lists, connections and timer of the range fit its state. */
-static bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
+static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
     int32_t s = range->state;
     bool queued = !dlpi_s3_ring_empty(&range->queue);
     bool awaited = !dlpi_s3_ring_empty(&range->awaited);

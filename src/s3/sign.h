@@ -32,6 +32,7 @@ typedef struct dlpi_s3_head {
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
     bool requester_pays;
+    bool checksum; /* the body's is asked for */
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -295,6 +296,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     if (!h->presign) {
         dlpi_s3_head_header(p, "if-match", h->if_match);
         dlpi_s3_head_header(p, "range", h->range);
+        dlpi_s3_head_header(p, "x-amz-checksum-mode", h->checksum ? "ENABLED" : NULL);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
         dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
@@ -327,6 +329,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->checksum) dlpi_s3_head_param(p, "x-amz-checksum-mode", "ENABLED");
     if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
@@ -364,6 +367,8 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_header(o, "Host", h->host);
     if (h->range) dlpi_s3_out_header(o, "Range", h->range);
     if (h->if_match) dlpi_s3_out_header(o, "If-Match", h->if_match);
+    if (h->checksum && !(sign && h->presign))
+        dlpi_s3_out_header(o, "x-amz-checksum-mode", "ENABLED");
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);

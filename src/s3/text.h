@@ -61,6 +61,26 @@ static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_
     return (int64_t)at;
 }
 
+/* Read a number of so many bytes, the highest first, out of its base64 (RFC 4648), whole and with
+   its padding. bytes: 4 or 8. Returns false if that is none, and leaves out as it is. */
+static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_t *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t bits = 8 * bytes;
+    uint64_t value = 0;
+    if (n != (bytes + 2) / 3 * 4) return false;
+    for (size_t i = 0; i < n; i++) {
+        size_t take = bits < 6 ? bits : 6; /* of the digit's bits; the others are 0 */
+        const char *digit = s[i] ? strchr(digits, s[i]) : NULL;
+        if (take == 0 ? s[i] != '=' : !digit) return false;
+        if (take == 0) continue;
+        if ((size_t)(digit - digits) & ((1u << (6 - take)) - 1)) return false;
+        value = value << take | (uint64_t)(digit - digits) >> (6 - take);
+        bits -= take;
+    }
+    *out = value;
+    return true;
+}
+
 /* ---- Times. */
 
 /* Days from 1970-01-01 to a date of the Gregorian calendar, and back (Hinnant, "chrono-compatible

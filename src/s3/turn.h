@@ -14,12 +14,12 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = range->most = 0;
+    range->done = range->tried_at = range->most = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
-    range->fresh = false;
+    range->fresh = op->tries.sums > 0;
     range->attempts = 0;
     range->begun_ns = io->now;
     range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
