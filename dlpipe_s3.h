@@ -177,7 +177,7 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   A client is a shared mapping of 65 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
@@ -400,8 +400,9 @@ extern "C" {
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
      web identity           AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME:
                             asked of STS (AWS_ENDPOINT_URL_STS), which wants TLS
-     profile                web_identity_token_file with role_arn; aws_access_key_id with
-                            aws_secret_access_key; credential_process
+     profile                web_identity_token_file with role_arn; role_arn with source_profile or
+                            credential_source; aws_access_key_id with aws_secret_access_key;
+                            credential_process
      container              AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, or _FULL_URI; with
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
@@ -411,9 +412,14 @@ extern "C" {
    serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
    files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
    first before the second. A credential_process is started without a shell, in a group of its own,
-   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
-   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
-   be.
+   with no descriptors but its output, standard error and an empty input, and has a minute. Single
+   sign-on and codes of a device (mfa_serial) are for a credential_process to do, and said to be.
+
+   A role_arn is assumed of STS with the credentials of the profile source_profile, or of
+   credential_source: Environment, EcsContainer, Ec2InstanceMetadata. role_session_name, external_id
+   and duration_seconds are passed on. The source may have a role, too, up to 3 in all; its keys
+   come before its role. A profile that names itself must have keys. Profiles that lead in a circle
+   are refused, and named.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
@@ -4815,6 +4821,15 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
+enum { DLPI_S3_ROLES = 3, DLPI_S3_STS_MS = 10000, DLPI_S3_STS_ATTEMPTS = 3 };
+
+/* A role that is assumed with the credentials before it, as a profile says. */
+typedef struct dlpi_s3_role {
+    int32_t duration_s; /* 0: not said */
+    char profile[128];
+    char arn[2049], session[65], external_id[1225]; /* external_id "": none */
+} dlpi_s3_role;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -4829,14 +4844,18 @@ typedef struct dlpi_s3_config {
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
-    char file[2][1024];    /* config, credentials; "": none */
-    char process[4096];    /* credential_process */
-    char url[1024];        /* STS, container, machine */
-    char token_file[1024]; /* web identity, container */
-    char role[2049], session[65];
-    char authorization[8192];    /* container: a token that was given in the environment */
-    dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
-    const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
+    char file[2][1024];           /* config, credentials; "": none */
+    char base[128];               /* the profile that has the keys, or the process */
+    char process[4096];           /* credential_process */
+    char url[1024];               /* STS, container, machine */
+    char token_file[1024];        /* web identity, container */
+    char role[2049], session[65]; /* web identity */
+    char sts[1024];               /* where roles are assumed */
+    int32_t n_roles;
+    dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
+    char authorization[8192];          /* container: a token that was given in the environment */
+    dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
+    const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
     int64_t (*clock)(void); /* Unix time */
@@ -4866,6 +4885,16 @@ static const char *dlpi_s3_source_name(int source) {
                                         "profile",   "credential_process",   "web identity",
                                         "container", "instance metadata"};
     return names[source];
+}
+
+/* Where the credentials come from in the end, for messages. */
+static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
+    return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
+}
+
+/* True if there are no newer credentials to fetch. */
+static bool dlpi_s3_config_fixed(const dlpi_s3_config *c) {
+    return !c->n_roles && c->source <= DLPI_S3_ENVIRONMENT;
 }
 
 static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
@@ -5100,7 +5129,8 @@ enum { DLPI_S3_FILE_MAX = 1 << 20 };
 
 typedef struct dlpi_s3_profiles {
     const dlpi_s3_config *c;
-    char *text[2]; /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
+    const char *profile; /* that is asked */
+    char *text[2];       /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
     size_t n[2];
     bool strict_default;
 } dlpi_s3_profiles;
@@ -5143,7 +5173,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
-        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, sub, out, size, err);
+        int there = dlpi_s3_profiles_ask(p, i, "profile", p->profile, name, sub, out, size, err);
         if (there < 0) return there;
         if (there && *out) return i + 1;
     }
@@ -5165,7 +5195,7 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     if (there[0] < 0) return there[0];
     p->strict_default = there[0] == 1;
     for (int i = 0; i < 2; i++) {
-        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, NULL, NULL, NULL, 0, err);
+        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->profile, NULL, NULL, NULL, 0, err);
         if (there[i] < 0) return there[i];
     }
     return there[0] || there[1];
@@ -5177,6 +5207,7 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     memset(p, 0, sizeof *p);
     p->c = c;
+    p->profile = c->profile;
     for (int i = 0; i < 2; i++) {
         int e;
         if (!c->file[i][0]) continue;
@@ -5308,7 +5339,7 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                      "profile \"%.60s\": there is no section "
                                      "[services %.60s]",
-                                     p->c->profile, services);
+                                     p->profile, services);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
                                         size, err);
@@ -5433,11 +5464,30 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
+/* Find the URL of STS. */
+static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
+                              size_t size, dlp_s3_error *err) {
+    dlpi_s3_endpoint sts;
+    const char *why;
+    int code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", out, size, err);
+    if (code < 0) return code;
+    if (code == 0)
+        snprintf(out, size, "https://sts.%s.%s", c->region, dlpi_s3_aws_domain(c->region));
+    if (dlpi_s3_endpoint_parse(&sts, out, &why) == DLP_OK) return dlpi_s3_proxy_beyond(&sts, err);
+    return DLP_OK; /* what is wrong is said when it is asked */
+}
+
+/* Find the name of a session, or make one. */
+static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
+                                  size_t size, dlp_s3_error *err) {
+    int code = dlpi_s3_config_find(p, variable, "role_session_name", out, size, err);
+    if (code == 0) snprintf(out, size, "dlpipe-%lld", (long long)dlpi_s3_real_s());
+    return code < 0 ? code : DLP_OK;
+}
+
 /* The token file is known; variables: whether they count. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
-    dlpi_s3_endpoint sts;
-    const char *why;
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
                                    sizeof c->role, err);
     if (code < 0) return code;
@@ -5445,29 +5495,18 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "credentials: a web identity's token file "
                                  "without a role: set AWS_ROLE_ARN, or role_arn in the profile");
-    code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, "role_session_name",
-                               c->session, sizeof c->session, err);
-    if (code < 0) return code;
-    if (code == 0)
-        snprintf(c->session, sizeof c->session, "dlpipe-%lld", (long long)dlpi_s3_real_s());
-    code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
-    if (code < 0) return code;
-    if (code == 0)
-        snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
-                 dlpi_s3_aws_domain(c->region));
-    if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
-        dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
-        return DLP_ERR_UNSUPPORTED;
+    code = dlpi_s3_config_session(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, c->session,
+                                  sizeof c->session, err);
+    if (code == DLP_OK) code = dlpi_s3_config_sts(c, p, c->url, sizeof c->url, err);
     c->source = DLPI_S3_WEB;
-    c->timeout_ms = 10000;
-    c->attempts = 3;
-    return 1;
+    c->timeout_ms = DLPI_S3_STS_MS;
+    c->attempts = DLPI_S3_STS_ATTEMPTS;
+    return code ? code : 1;
 }
 
 /* Settings that ask for what this library does not do. */
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
-    static const char *const names[] = {"source_profile", "credential_source", "sso_session",
-                                        "sso_start_url", "login_session"};
+    static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
     char said[1024];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
@@ -5477,7 +5516,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
                                      "profile \"%.60s\": %s is not "
                                      "supported; let a credential_process do it, such as: aws "
                                      "configure export-credentials --profile NAME",
-                                     p->c->profile, names[i]);
+                                     p->profile, names[i]);
     }
     return 0;
 }
@@ -5494,30 +5533,13 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     int last = more < 0
                    ? more
                    : dlpi_s3_profiles_get(p, "aws_session_token", token, sizeof who->token, err);
-    snprintf(from, sizeof from, "profile \"%.100s\"", p->c->profile);
+    snprintf(from, sizeof from, "profile \"%.100s\"", p->profile);
     if (last >= 0 && (code || more)) {
         last = dlpi_s3_who_set(who, access, secret, last ? token : NULL, from, DLP_ERR_ARG, err);
         if (last == DLP_OK) last = 1;
     }
     dlpi_s3_wipe(secret, sizeof secret);
     return last < 0 ? last : code || more;
-}
-
-static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
-    int code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
-                                    sizeof c->token_file, err);
-    if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
-    code = dlpi_s3_profiles_get(p, "role_arn", c->role, sizeof c->role, err);
-    if (code == 1) code = dlpi_s3_config_beyond(p, err);
-    if (code < 0) return code;
-    c->source = DLPI_S3_FILE;
-    code = dlpi_s3_profiles_keys(p, &c->given, err);
-    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
-    if (code) return code;
-    c->source = DLPI_S3_PROCESS;
-    c->timeout_ms = 60000;
-    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
-    return code ? code : dlpi_s3_config_beyond(p, err);
 }
 
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
@@ -5552,7 +5574,8 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d", variable, most);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d",
+                                 variable ? variable : name, most);
     *out = (int)value;
     return 1;
 }
@@ -5581,6 +5604,141 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
     c->timeout_ms = seconds * 1000;
     c->source = DLPI_S3_MACHINE;
     return 1;
+}
+
+static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                             "profile \"%.60s\" is neither in \"%.60s\" "
+                             "nor in \"%.60s\"",
+                             c->profile, c->file[0], c->file[1]);
+}
+
+/* ---- roles ---- */
+
+/* Say that a chain of roles is refused, with the profiles that it leads through. */
+static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
+                              dlp_s3_error *err) {
+    char names[160] = "";
+    for (int i = 0; i < c->n_roles; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.30s\", ",
+                 c->roles[i].profile);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "source_profile: %s\"%.30s\": %s", names, last,
+                             what);
+}
+
+static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *what,
+                              dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
+}
+
+/* Read what the profile says of its role. from: the profile, or credential_source, that it is
+   assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
+                             dlp_s3_error *err) {
+    char source[32] = "", mfa[256];
+    int other, code = dlpi_s3_profiles_get(p, "role_arn", role->arn, sizeof role->arn, err);
+    if (code <= 0) return code;
+    other = dlpi_s3_profiles_get(p, "source_profile", from, size, err);
+    if (other >= 0) code = dlpi_s3_profiles_get(p, "credential_source", source, sizeof source, err);
+    if (other < 0 || code < 0) return other < 0 ? other : code;
+    if (other + code != 1)
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
+                                  "role_arn wants one of source_profile, credential_source", err);
+    if (code) dlpi_s3_copy(from, size, source);
+    code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
+    if (code > 0)
+        return dlpi_s3_role_wrong(p, DLP_ERR_UNSUPPORTED,
+                                  "mfa_serial is not supported: nobody is there to type a code; "
+                                  "let a credential_process do it",
+                                  err);
+    if (code == 0)
+        code = dlpi_s3_profiles_get(p, "external_id", role->external_id, sizeof role->external_id,
+                                    err);
+    if (code >= 0)
+        code = dlpi_s3_config_number(p, NULL, "duration_seconds", 43200, 0, &role->duration_s, err);
+    if (code > 0 && role->duration_s < 900)
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: less than 900", err);
+    if (code >= 0) code = dlpi_s3_config_session(p, NULL, role->session, sizeof role->session, err);
+    if (code < 0) return code;
+    dlpi_s3_copy(role->profile, sizeof role->profile, p->profile);
+    return other ? 2 : 1;
+}
+
+/* What a credential_source stands for. */
+static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
+                               dlp_s3_error *err) {
+    char what[100];
+    int code = -1;
+    if (strcmp(source, "Environment") == 0)
+        code = dlpi_s3_config_environment(c, err);
+    else if (strcmp(source, "EcsContainer") == 0)
+        code = dlpi_s3_config_container(c, err);
+    else if (strcmp(source, "Ec2InstanceMetadata") == 0)
+        code = dlpi_s3_config_machine(c, p, err);
+    else
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
+                                  "credential_source: none of Environment, EcsContainer, "
+                                  "Ec2InstanceMetadata",
+                                  err);
+    if (code) return code;
+    snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
+    return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
+}
+
+/* Keys, or a process, of the profile. */
+static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    int code = dlpi_s3_profiles_keys(p, &c->given, err);
+    dlpi_s3_copy(c->base, sizeof c->base, p->profile);
+    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
+    c->source = DLPI_S3_FILE;
+    return code;
+}
+
+/* Go from the role to the profile that it is assumed with. */
+static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
+                             dlp_s3_error *err) {
+    const dlpi_s3_role *last = &c->roles[c->n_roles - 1];
+    int has, self = strcmp(next, last->profile) == 0;
+    for (int i = 0; i < c->n_roles - self; i++)
+        if (strcmp(next, c->roles[i].profile) == 0)
+            return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    dlpi_s3_copy(c->base, sizeof c->base, next);
+    p->profile = c->base;
+    has = dlpi_s3_profiles_has(p, err);
+    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile", err);
+    if (has > 0) has = dlpi_s3_config_base(c, p, err); /* its keys come before a role of its own */
+    if (has == 0 && self) return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    return has;
+}
+
+/* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
+    char from[sizeof c->base];
+    dlpi_s3_role more;
+    int code;
+    for (;;) {
+        dlpi_s3_role *role = c->n_roles < DLPI_S3_ROLES ? &c->roles[c->n_roles] : &more;
+        int how;
+        code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
+                                    sizeof c->token_file, err);
+        if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
+        how = dlpi_s3_role_read(p, role, from, sizeof from, err);
+        if (how < 0) return how;
+        if (how == 0) break;
+        if (role == &more) return dlpi_s3_role_chain(c, p->profile, "more than 3 roles", err);
+        if (c->n_roles++ == 0) code = dlpi_s3_config_sts(c, p, c->sts, sizeof c->sts, err);
+        if (code) return code;
+        code = how == 1 ? dlpi_s3_role_source(c, p, from, err) : dlpi_s3_role_next(c, p, from, err);
+        if (code) return code;
+    }
+    code = c->n_roles ? 0 : dlpi_s3_config_base(c, p, err);
+    if (code) return code;
+    c->source = DLPI_S3_PROCESS;
+    c->timeout_ms = 60000;
+    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
+    if (code == 0) code = dlpi_s3_config_beyond(p, err);
+    if (code || c->n_roles == 0) return code;
+    return dlpi_s3_role_chain(c, p->profile, "it has no credentials", err);
 }
 
 /* ---- settings that AWS' tools go by ---- */
@@ -5653,13 +5811,6 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
     return code < 0 ? code : DLP_OK;
 }
 
-static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" "
-                             "nor in \"%.60s\"",
-                             c->profile, c->file[0], c->file[1]);
-}
-
 /* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
 static int dlpi_s3_config_source(dlpi_s3_config *c, dlpi_s3_profiles *p, int has_profile,
                                  dlp_s3_error *err) {
@@ -5722,6 +5873,8 @@ typedef struct dlpi_s3_scratch {
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
+    const char *from;                    /* what is asked, for messages */
+    const dlpi_s3_role *role;            /* that is being assumed, or NULL */
     char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
@@ -5757,12 +5910,15 @@ typedef struct dlpi_s3_ask {
     const char *url;  /* "http://host:port/path?query" */
     const char *path; /* in place of the URL's own; NULL: that */
     const char *method;
-    const char *lines; /* of the head, each with its end; "" */
-    const char *body;  /* a form; NULL: none */
-    bool near;         /* plain HTTP only to this host, or to where containers are served */
-    int32_t status;    /* of the answer; 0: none came */
-    char why[192];     /* then */
-    char host[300];    /* who was asked, once that is known */
+    const char *lines;              /* of the head, each with its end; "" */
+    const char *body;               /* a form; NULL: none */
+    const dlpi_s3_credentials *who; /* NULL: not signed; else for STS, in region */
+    const char *region;
+    int64_t now_s;  /* by which it is signed */
+    bool near;      /* plain HTTP only to this host, or to where containers are served */
+    int32_t status; /* of the answer; 0: none came */
+    char why[192];  /* then */
+    char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
@@ -5789,6 +5945,10 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     h.has_body = a->body != NULL;
     h.body = a->body;
     h.body_bytes = a->body ? strlen(a->body) : 0;
+    h.who = a->who;
+    h.region = a->region;
+    h.service = "sts";
+    h.now_s = a->now_s;
     n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
     if (n < 0) return "its head would be too long, or has odd bytes";
     n -= 2; /* in place of the empty line */
@@ -5892,12 +6052,15 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
     dlpi_s3_tries tries = {0};
-    for (int i = 0; i < c->attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
+    int attempts = a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts, verdict = DLPI_S3_RETRY;
+    int64_t skew_s = 0;
+    for (int i = 0; i < attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
         dlpi_s3_wait w = {UINT64_MAX, stop};
         uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
         dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
-        w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
+        w.until_ns = dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms);
+        a->now_s = c->clock() + skew_s;
         dlpi_s3_ask_once(c, a, s, &w);
         s->word[0] = '\0';
         if (a->status == 200) return true;
@@ -5909,56 +6072,58 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         }
         t.status = a->status;
         t.errnum = s->conn.errnum;
-        if (dlpi_s3_classify(&t, &tries) != DLPI_S3_RETRY) break;
+        if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
+        verdict = dlpi_s3_classify(&t, &tries);
+        if (verdict == DLPI_S3_SKEW) skew_s += t.skew_s;
+        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) break;
     }
     return false;
 }
 
-static int dlpi_s3_fetch_error(const dlpi_s3_config *c, const char *what, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s",
-                             dlpi_s3_source_name(c->source), what);
+static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
 /* An answer that does not help; s->word: an error code out of it, or "". */
-static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
-                             const dlpi_s3_scratch *s, dlp_s3_error *err) {
+static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
     char what[240];
-    snprintf(what, sizeof what, "%.80s: %.120s", a->host, a->why);
+    snprintf(what, sizeof what, "%.80s%s%.120s", a->host, a->host[0] ? ": " : "", a->why);
     if (a->status)
         snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
                  plain ? " " : "", plain ? s->word : "");
     if (a->status && err) err->http_status = a->status;
-    return dlpi_s3_fetch_error(c, what, err);
+    return dlpi_s3_fetch_error(s, what, err);
 }
 
 /* ---- sources ---- */
 
 /* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
    0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
-static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
-                                 const char *date, int64_t clock_s, dlp_s3_error *err) {
+static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
+    const char *date = s->expires;
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0) return dlpi_s3_fetch_error(c, "the time of expiry is none", err);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is none", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
-    if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
+    if (c->source == DLPI_S3_MACHINE &&
+        !s->role) { /* as AWS wants it: its services may go on to accept them */
         who->expires_s = now_s + 600;
         dlpi_s3_config_log(c, "s3: credentials (instance metadata) have expired; in use all the "
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_fetch_error(c, "they have expired already", err);
+    return dlpi_s3_fetch_error(s, "they have expired already", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
     int code;
     /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
     dlpi_s3_json_text(s->answer, s->n, "Expiration", s->session, sizeof s->session);
@@ -5967,9 +6132,9 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_fetch_error(c, "the answer is not the JSON of credentials", err);
-    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
+        return dlpi_s3_fetch_error(s, "the answer is not the JSON of credentials", err);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
@@ -5977,12 +6142,13 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
     dlpi_s3_profiles p;
     int code = dlpi_s3_profiles_open(&p, c, err);
     if (code) return code;
+    p.profile = c->base;
     code = dlpi_s3_profiles_has(&p, err);
     if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
     dlpi_s3_profiles_close(&p);
     if (code) return code < 0 ? code : DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
-                             c->profile);
+                             c->base);
 }
 
 /* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
@@ -6111,7 +6277,7 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     pid_t pid = 0;
     if (n < 1)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
-                                 c->profile, n ? "its quotes do not match" : "no command");
+                                 c->base, n ? "its quotes do not match" : "no command");
     e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
@@ -6157,26 +6323,28 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-static int dlpi_s3_web_body(const dlpi_s3_config *c, dlpi_s3_scratch *s) {
-    const char *const values[3] = {c->role, c->session, s->token};
-    static const char *const names[3] = {"&RoleArn=", "&RoleSessionName=", "&WebIdentityToken="};
-    size_t n = 0, size = sizeof s->body;
-    n += (size_t)snprintf(s->body, size, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
-    for (int i = 0; i < 3; i++) {
-        n += (size_t)snprintf(s->body + n, size - n, "%s", names[i]);
-        n += dlpi_s3_uri_encode(s->body + n, size - n, values[i], strlen(values[i]), false);
-        if (n >= size) return -1;
+/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
+                             size_t n_fields) {
+    dlpi_s3_out o = {s->body, sizeof s->body, 0};
+    dlpi_s3_out_adds(&o, "Action=");
+    dlpi_s3_out_adds(&o, action);
+    dlpi_s3_out_adds(&o, "&Version=2011-06-15");
+    for (size_t i = 0; i < n_fields; i++) {
+        if (!fields[i][1] || !fields[i][1][0]) continue;
+        dlpi_s3_out_add(&o, "&", 1);
+        dlpi_s3_out_adds(&o, fields[i][0]);
+        dlpi_s3_out_add(&o, "=", 1);
+        dlpi_s3_out_escaped(&o, fields[i][1]);
     }
-    return 0;
+    return dlpi_s3_out_end(&o);
 }
 
-/* STS, AssumeRoleWithWebIdentity; it is asked without a signature, the token is the proof. */
-static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                             const uint32_t *stop, dlp_s3_error *err) {
-    static const char at[] = "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/"
-                             "Credentials/";
-    dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
-    char path[128];
+/* Ask STS for credentials by the form in s->body. */
+static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
+                             const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
+                             dlp_s3_error *err) {
+    char path[160];
     struct {
         const char *name;
         char *to;
@@ -6185,21 +6353,56 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                  {"SecretAccessKey", s->secret, sizeof s->secret},
                  {"SessionToken", s->session, sizeof s->session},
                  {"Expiration", s->expires, sizeof s->expires}};
-    int code = dlpi_s3_fetch_token(c, s, err);
-    if (code) return code;
-    if (dlpi_s3_web_body(c, s))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    int code;
+    a->method = "POST";
+    a->lines = "";
+    a->body = s->body;
+    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(a, s, err);
     for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s%s", at, part[i].name);
+        snprintf(path, sizeof path, "%sResponse/%sResult/Credentials/%s", action, action,
+                 part[i].name);
         if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
             continue;
         snprintf(path, sizeof path, "the answer has no %s", part[i].name);
-        return dlpi_s3_fetch_error(c, path, err);
+        return dlpi_s3_fetch_error(s, path, err);
     }
-    code =
-        dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
+}
+
+/* It is asked without a signature, the token is the proof. */
+static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                             const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRoleWithWebIdentity";
+    const char *const fields[][2] = {
+        {"RoleArn", c->role}, {"RoleSessionName", c->session}, {"WebIdentityToken", s->token}};
+    dlpi_s3_ask a = {.url = c->url};
+    int code = dlpi_s3_fetch_token(c, s, err);
+    if (code) return code;
+    if (!dlpi_s3_sts_form(s, action, fields, 3))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
+    return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+}
+
+/* Assume a role with who, and have who be it. */
+static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
+                              dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRole";
+    char seconds[16] = "", from[96];
+    const char *const fields[][2] = {{"RoleArn", role->arn},
+                                     {"RoleSessionName", role->session},
+                                     {"ExternalId", role->external_id},
+                                     {"DurationSeconds", seconds}};
+    dlpi_s3_ask a = {.url = c->sts, .who = who, .region = c->region};
+    int code;
+    if (role->duration_s) snprintf(seconds, sizeof seconds, "%d", (int)role->duration_s);
+    snprintf(from, sizeof from, "role of profile \"%.60s\"", role->profile);
+    s->from = from;
+    s->role = role;
+    if (!dlpi_s3_sts_form(s, action, fields, 4)) return dlpi_s3_fetch_error(s, "too long", err);
+    code = dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+    s->from = "";
+    return code;
 }
 
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
@@ -6213,7 +6416,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -6229,33 +6432,34 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_fetch_error(c, "the token is none", err);
+        return dlpi_s3_fetch_error(s, "the token is none", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
     if (!dlpi_s3_ask_well(c, &a, s, stop))
-        return a.status == 404 ? dlpi_s3_fetch_error(c, "this machine has no role", err)
-                               : dlpi_s3_ask_error(c, &a, s, err);
+        return a.status == 404 ? dlpi_s3_fetch_error(s, "this machine has no role", err)
+                               : dlpi_s3_ask_error(&a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_fetch_error(c, "the role's name is none", err);
+        return dlpi_s3_fetch_error(s, "the role's name is none", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(c, &a, s, err);
+        return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
 /* Fetch from the source. s: zeroed. */
-static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                         const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                              const uint32_t *stop, dlp_s3_error *err) {
+    s->from = dlpi_s3_source_name(c->source);
     switch (c->source) {
     case DLPI_S3_FILE: return dlpi_s3_fetch_file(c, who, err);
     case DLPI_S3_PROCESS: return dlpi_s3_fetch_process(c, s, who, stop, err);
@@ -6264,6 +6468,15 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
     case DLPI_S3_MACHINE: return dlpi_s3_fetch_machine(c, s, who, stop, err);
     default: *who = c->given; return DLP_OK;
     }
+}
+
+/* Fetch, and assume the roles, each with the credentials of the one before it. */
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                         const uint32_t *stop, dlp_s3_error *err) {
+    int code = dlpi_s3_fetch_base(c, s, who, stop, err);
+    for (int i = c->n_roles; code == DLP_OK && i-- > 0;)
+        code = dlpi_s3_fetch_role(c, s, &c->roles[i], who, stop, err);
+    return code;
 }
 
 /* ---- the credential cache ---- */
@@ -6372,10 +6585,10 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     bool valid = dlpi_s3_cred_cache_valid(v, now_s);
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
-    if (version && c->source <= DLPI_S3_ENVIRONMENT)
+    if (version && dlpi_s3_config_fixed(c))
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s) are fixed: there are no newer ones",
-                                 dlpi_s3_source_name(c->source));
+                                 dlpi_s3_config_from(c));
     if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
@@ -6419,7 +6632,7 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
         code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s): the same ones again, "
                                  "which the server refuses",
-                                 dlpi_s3_source_name(c->source));
+                                 dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
@@ -6429,9 +6642,9 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
 static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     char line[160], date[17] = "";
-    if (c->source <= DLPI_S3_ENVIRONMENT) return;
+    if (dlpi_s3_config_fixed(c)) return;
     if (who->expires_s) dlpi_s3_date(who->expires_s, date);
-    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_source_name(c->source),
+    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_config_from(c),
              *date ? ", valid until " : "", date);
     dlpi_s3_config_log(c, line);
 }
@@ -7979,7 +8192,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
-    c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.refreshable = !dlpi_s3_config_fixed(&common->config);
     c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
     c->t.has_location = c->location[0] != '\0';
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;

@@ -72,7 +72,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
-    c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.refreshable = !dlpi_s3_config_fixed(&common->config);
     c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
     c->t.has_location = c->location[0] != '\0';
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;

@@ -16,6 +16,8 @@ typedef struct dlpi_s3_scratch {
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
+    const char *from;                    /* what is asked, for messages */
+    const dlpi_s3_role *role;            /* that is being assumed, or NULL */
     char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
@@ -51,12 +53,15 @@ typedef struct dlpi_s3_ask {
     const char *url;  /* "http://host:port/path?query" */
     const char *path; /* in place of the URL's own; NULL: that */
     const char *method;
-    const char *lines; /* of the head, each with its end; "" */
-    const char *body;  /* a form; NULL: none */
-    bool near;         /* plain HTTP only to this host, or to where containers are served */
-    int32_t status;    /* of the answer; 0: none came */
-    char why[192];     /* then */
-    char host[300];    /* who was asked, once that is known */
+    const char *lines;              /* of the head, each with its end; "" */
+    const char *body;               /* a form; NULL: none */
+    const dlpi_s3_credentials *who; /* NULL: not signed; else for STS, in region */
+    const char *region;
+    int64_t now_s;  /* by which it is signed */
+    bool near;      /* plain HTTP only to this host, or to where containers are served */
+    int32_t status; /* of the answer; 0: none came */
+    char why[192];  /* then */
+    char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
@@ -83,6 +88,10 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     h.has_body = a->body != NULL;
     h.body = a->body;
     h.body_bytes = a->body ? strlen(a->body) : 0;
+    h.who = a->who;
+    h.region = a->region;
+    h.service = "sts";
+    h.now_s = a->now_s;
     n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
     if (n < 0) return "its head would be too long, or has odd bytes";
     n -= 2; /* in place of the empty line */
@@ -186,12 +195,15 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
     dlpi_s3_tries tries = {0};
-    for (int i = 0; i < c->attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
+    int attempts = a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts, verdict = DLPI_S3_RETRY;
+    int64_t skew_s = 0;
+    for (int i = 0; i < attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
         dlpi_s3_wait w = {UINT64_MAX, stop};
         uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
         dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
-        w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
+        w.until_ns = dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms);
+        a->now_s = c->clock() + skew_s;
         dlpi_s3_ask_once(c, a, s, &w);
         s->word[0] = '\0';
         if (a->status == 200) return true;
@@ -203,56 +215,58 @@ static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
         }
         t.status = a->status;
         t.errnum = s->conn.errnum;
-        if (dlpi_s3_classify(&t, &tries) != DLPI_S3_RETRY) break;
+        if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
+        verdict = dlpi_s3_classify(&t, &tries);
+        if (verdict == DLPI_S3_SKEW) skew_s += t.skew_s;
+        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) break;
     }
     return false;
 }
 
-static int dlpi_s3_fetch_error(const dlpi_s3_config *c, const char *what, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s",
-                             dlpi_s3_source_name(c->source), what);
+static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
 }
 
 /* An answer that does not help; s->word: an error code out of it, or "". */
-static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
-                             const dlpi_s3_scratch *s, dlp_s3_error *err) {
+static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
     char what[240];
-    snprintf(what, sizeof what, "%.80s: %.120s", a->host, a->why);
+    snprintf(what, sizeof what, "%.80s%s%.120s", a->host, a->host[0] ? ": " : "", a->why);
     if (a->status)
         snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
                  plain ? " " : "", plain ? s->word : "");
     if (a->status && err) err->http_status = a->status;
-    return dlpi_s3_fetch_error(c, what, err);
+    return dlpi_s3_fetch_error(s, what, err);
 }
 
 /* ---- sources ---- */
 
 /* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
    0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
-static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
-                                 const char *date, int64_t clock_s, dlp_s3_error *err) {
+static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
+    const char *date = s->expires;
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0) return dlpi_s3_fetch_error(c, "the time of expiry is none", err);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is none", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
-    if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
+    if (c->source == DLPI_S3_MACHINE &&
+        !s->role) { /* as AWS wants it: its services may go on to accept them */
         who->expires_s = now_s + 600;
         dlpi_s3_config_log(c, "s3: credentials (instance metadata) have expired; in use all the "
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_fetch_error(c, "they have expired already", err);
+    return dlpi_s3_fetch_error(s, "they have expired already", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
     int code;
     /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
     dlpi_s3_json_text(s->answer, s->n, "Expiration", s->session, sizeof s->session);
@@ -261,9 +275,9 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_fetch_error(c, "the answer is not the JSON of credentials", err);
-    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
+        return dlpi_s3_fetch_error(s, "the answer is not the JSON of credentials", err);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
@@ -271,12 +285,13 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
     dlpi_s3_profiles p;
     int code = dlpi_s3_profiles_open(&p, c, err);
     if (code) return code;
+    p.profile = c->base;
     code = dlpi_s3_profiles_has(&p, err);
     if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
     dlpi_s3_profiles_close(&p);
     if (code) return code < 0 ? code : DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
-                             c->profile);
+                             c->base);
 }
 
 /* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
@@ -405,7 +420,7 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     pid_t pid = 0;
     if (n < 1)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
-                                 c->profile, n ? "its quotes do not match" : "no command");
+                                 c->base, n ? "its quotes do not match" : "no command");
     e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
@@ -451,26 +466,28 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-static int dlpi_s3_web_body(const dlpi_s3_config *c, dlpi_s3_scratch *s) {
-    const char *const values[3] = {c->role, c->session, s->token};
-    static const char *const names[3] = {"&RoleArn=", "&RoleSessionName=", "&WebIdentityToken="};
-    size_t n = 0, size = sizeof s->body;
-    n += (size_t)snprintf(s->body, size, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
-    for (int i = 0; i < 3; i++) {
-        n += (size_t)snprintf(s->body + n, size - n, "%s", names[i]);
-        n += dlpi_s3_uri_encode(s->body + n, size - n, values[i], strlen(values[i]), false);
-        if (n >= size) return -1;
+/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
+                             size_t n_fields) {
+    dlpi_s3_out o = {s->body, sizeof s->body, 0};
+    dlpi_s3_out_adds(&o, "Action=");
+    dlpi_s3_out_adds(&o, action);
+    dlpi_s3_out_adds(&o, "&Version=2011-06-15");
+    for (size_t i = 0; i < n_fields; i++) {
+        if (!fields[i][1] || !fields[i][1][0]) continue;
+        dlpi_s3_out_add(&o, "&", 1);
+        dlpi_s3_out_adds(&o, fields[i][0]);
+        dlpi_s3_out_add(&o, "=", 1);
+        dlpi_s3_out_escaped(&o, fields[i][1]);
     }
-    return 0;
+    return dlpi_s3_out_end(&o);
 }
 
-/* STS, AssumeRoleWithWebIdentity; it is asked without a signature, the token is the proof. */
-static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                             const uint32_t *stop, dlp_s3_error *err) {
-    static const char at[] = "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/"
-                             "Credentials/";
-    dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
-    char path[128];
+/* Ask STS for credentials by the form in s->body. */
+static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
+                             const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
+                             dlp_s3_error *err) {
+    char path[160];
     struct {
         const char *name;
         char *to;
@@ -479,21 +496,56 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                  {"SecretAccessKey", s->secret, sizeof s->secret},
                  {"SessionToken", s->session, sizeof s->session},
                  {"Expiration", s->expires, sizeof s->expires}};
-    int code = dlpi_s3_fetch_token(c, s, err);
-    if (code) return code;
-    if (dlpi_s3_web_body(c, s))
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    int code;
+    a->method = "POST";
+    a->lines = "";
+    a->body = s->body;
+    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(a, s, err);
     for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s%s", at, part[i].name);
+        snprintf(path, sizeof path, "%sResponse/%sResult/Credentials/%s", action, action,
+                 part[i].name);
         if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
             continue;
         snprintf(path, sizeof path, "the answer has no %s", part[i].name);
-        return dlpi_s3_fetch_error(c, path, err);
+        return dlpi_s3_fetch_error(s, path, err);
     }
-    code =
-        dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
+}
+
+/* It is asked without a signature, the token is the proof. */
+static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                             const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRoleWithWebIdentity";
+    const char *const fields[][2] = {
+        {"RoleArn", c->role}, {"RoleSessionName", c->session}, {"WebIdentityToken", s->token}};
+    dlpi_s3_ask a = {.url = c->url};
+    int code = dlpi_s3_fetch_token(c, s, err);
+    if (code) return code;
+    if (!dlpi_s3_sts_form(s, action, fields, 3))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
+    return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+}
+
+/* Assume a role with who, and have who be it. */
+static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
+                              dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRole";
+    char seconds[16] = "", from[96];
+    const char *const fields[][2] = {{"RoleArn", role->arn},
+                                     {"RoleSessionName", role->session},
+                                     {"ExternalId", role->external_id},
+                                     {"DurationSeconds", seconds}};
+    dlpi_s3_ask a = {.url = c->sts, .who = who, .region = c->region};
+    int code;
+    if (role->duration_s) snprintf(seconds, sizeof seconds, "%d", (int)role->duration_s);
+    snprintf(from, sizeof from, "role of profile \"%.60s\"", role->profile);
+    s->from = from;
+    s->role = role;
+    if (!dlpi_s3_sts_form(s, action, fields, 4)) return dlpi_s3_fetch_error(s, "too long", err);
+    code = dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+    s->from = "";
+    return code;
 }
 
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
@@ -507,7 +559,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -523,33 +575,34 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_fetch_error(c, "the token is none", err);
+        return dlpi_s3_fetch_error(s, "the token is none", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
     if (!dlpi_s3_ask_well(c, &a, s, stop))
-        return a.status == 404 ? dlpi_s3_fetch_error(c, "this machine has no role", err)
-                               : dlpi_s3_ask_error(c, &a, s, err);
+        return a.status == 404 ? dlpi_s3_fetch_error(s, "this machine has no role", err)
+                               : dlpi_s3_ask_error(&a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_fetch_error(c, "the role's name is none", err);
+        return dlpi_s3_fetch_error(s, "the role's name is none", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(c, &a, s, err);
+        return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
 /* Fetch from the source. s: zeroed. */
-static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                         const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                              const uint32_t *stop, dlp_s3_error *err) {
+    s->from = dlpi_s3_source_name(c->source);
     switch (c->source) {
     case DLPI_S3_FILE: return dlpi_s3_fetch_file(c, who, err);
     case DLPI_S3_PROCESS: return dlpi_s3_fetch_process(c, s, who, stop, err);
@@ -558,4 +611,13 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
     case DLPI_S3_MACHINE: return dlpi_s3_fetch_machine(c, s, who, stop, err);
     default: *who = c->given; return DLP_OK;
     }
+}
+
+/* Fetch, and assume the roles, each with the credentials of the one before it. */
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                         const uint32_t *stop, dlp_s3_error *err) {
+    int code = dlpi_s3_fetch_base(c, s, who, stop, err);
+    for (int i = c->n_roles; code == DLP_OK && i-- > 0;)
+        code = dlpi_s3_fetch_role(c, s, &c->roles[i], who, stop, err);
+    return code;
 }
