@@ -1135,7 +1135,7 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
 
 /* Four rounds: words 4 * i .. 4 * i + 3, which for i >= 4 come from the four groups before them. */
 #define DLPI_S3_SHA_FOUR(i) \
-    do { \
+    { \
         if ((i) >= 4) \
             m[(i)&3] = _mm_sha256msg2_epu32( \
                 _mm_add_epi32(_mm_sha256msg1_epu32(m[(i)&3], m[((i) + 1) & 3]), \
@@ -1145,7 +1145,10 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
             m[(i)&3], _mm_loadu_si128((const __m128i *)(const void *)(dlpi_s3_sha_k + 4 * (i)))); \
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, kw); \
         abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(kw, 0x0E)); \
-    } while (0)
+    }
+
+#define DLPI_S3_SHA_ALL(x) \
+    x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14) x(15)
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_t state[8],
                                                                          const uint8_t *p,
@@ -1162,22 +1165,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_
             m[i] = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
             m[i] = _mm_shuffle_epi8(m[i], swap);
         }
-        DLPI_S3_SHA_FOUR(0);
-        DLPI_S3_SHA_FOUR(1);
-        DLPI_S3_SHA_FOUR(2);
-        DLPI_S3_SHA_FOUR(3);
-        DLPI_S3_SHA_FOUR(4);
-        DLPI_S3_SHA_FOUR(5);
-        DLPI_S3_SHA_FOUR(6);
-        DLPI_S3_SHA_FOUR(7);
-        DLPI_S3_SHA_FOUR(8);
-        DLPI_S3_SHA_FOUR(9);
-        DLPI_S3_SHA_FOUR(10);
-        DLPI_S3_SHA_FOUR(11);
-        DLPI_S3_SHA_FOUR(12);
-        DLPI_S3_SHA_FOUR(13);
-        DLPI_S3_SHA_FOUR(14);
-        DLPI_S3_SHA_FOUR(15);
+        DLPI_S3_SHA_ALL(DLPI_S3_SHA_FOUR)
         abef = _mm_add_epi32(abef, abef_before);
         cdgh = _mm_add_epi32(cdgh, cdgh_before);
     }
@@ -1542,6 +1530,14 @@ static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_
     narrow = t->way && n >= 128 ? n / 16 * 16 : 0;
     if (narrow) crc = dlpi_s3_crc_fast(t, crc, p, narrow);
     return dlpi_s3_crc_plain(t, crc, p + narrow, n - narrow) ^ t->ones;
+}
+
+static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Leave out the blanks around it. */
+static void dlpi_s3_trim(const char **s, size_t *n) {
+    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
+    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
 }
 
 /* ---- URIs (RFC 3986). Signing wants exactly the unreserved characters left alone, and escapes
@@ -3016,14 +3012,6 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-static void dlpi_s3_http_trim(const char **s, size_t *n) { /* OWS: 9110, 5.6.3 */
-    while (*n > 0 && (**s == ' ' || **s == '\t')) {
-        ++*s;
-        --*n;
-    }
-    while (*n > 0 && ((*s)[*n - 1] == ' ' || (*s)[*n - 1] == '\t')) --*n;
-}
-
 /* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
@@ -3032,7 +3020,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
         *length = comma ? (size_t)(comma - *s) : *n;
         *s += *length + (comma != NULL);
         *n -= *length + (comma != NULL);
-        dlpi_s3_http_trim(element, length);
+        dlpi_s3_trim(element, length);
         if (*length > 0) return true;
     }
     return false;
@@ -3252,7 +3240,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->at == DLPI_S3_AT_TRAILER) return 0;
     value += k + 1;
     n -= k + 1;
-    dlpi_s3_http_trim(&value, &n);
+    dlpi_s3_trim(&value, &n);
     return dlpi_s3_http_on_field(h, s, k, value, n);
 }
 
@@ -3270,14 +3258,10 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
 }
 
 static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
-    if (n < 12 || s[7] < '0' || s[7] > '9' || s[8] != ' ' || (n > 12 && s[12] != ' '))
+    h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
+    h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
+    if (h->version_minor < 0 || h->status < 0 || s[8] != ' ' || (n > 12 && s[12] != ' '))
         return dlpi_s3_http_bad(h, "the status line is damaged");
-    h->version_minor = s[7] - '0';
-    h->status = 0;
-    for (int i = 9; i < 12; i++) {
-        if (s[i] < '0' || s[i] > '9') return dlpi_s3_http_bad(h, "the status line is damaged");
-        h->status = h->status * 10 + (s[i] - '0');
-    }
     if (h->status < 100 || h->status > 599)
         return dlpi_s3_http_bad(h, "a status that is not 100..599");
     h->at = DLPI_S3_AT_FIELD;
@@ -3330,15 +3314,8 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
-    for (; k < n && k <= DLPI_S3_HTTP_DIGITS; k++) {
-        char c = s[k];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) break;
-        size = size << 4 | (uint64_t)digit; /* beyond 16 digits it is refused */
-    }
+    for (; k < n && k <= DLPI_S3_HTTP_DIGITS && dlpi_s3_hex_digit(s[k]) >= 0; k++)
+        size = size << 4 | (uint64_t)dlpi_s3_hex_digit(s[k]); /* beyond 16 digits it is refused */
     digits = k;
     if (digits == 0) return dlpi_s3_http_bad(h, "a chunk without a size");
     if (digits > DLPI_S3_HTTP_DIGITS || size > (uint64_t)INT64_MAX)
@@ -5004,13 +4981,6 @@ typedef struct dlpi_s3_ini {
     bool found;
     bool cut; /* what was found is too long for out */
 } dlpi_s3_ini;
-
-static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
-
-static void dlpi_s3_trim(const char **s, size_t *n) {
-    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
-    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
-}
 
 static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
@@ -8292,6 +8262,14 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
+/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, c);
+    else
+        dlpi_s3_range_await(io, range);
+}
+
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
     memset(&c, 0, sizeof c);
@@ -8318,11 +8296,7 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
         }
     }
     dlpi_s3_connection_close(io, connection);
-    if (!range) return;
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
 /* The answer on a connection is not what was asked for; what follows of it is not wanted. */
@@ -8334,10 +8308,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_answer(range->op, &connection->http);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }
 
 /* ---- errors that the server tells ---- */
@@ -8362,12 +8333,11 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
         if (!dlpi_s3_region_ok(region)) region[0] = '\0';
     }
-    for (char *p = e->request_id; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    dlpi_s3_http_keep_shown(e->request_id, sizeof e->request_id, e->request_id,
+                            strlen(e->request_id));
+    dlpi_s3_http_keep_shown(e->s3_code, sizeof e->s3_code, e->s3_code, strlen(e->s3_code));
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
-    for (char *p = e->s3_code; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
     else
@@ -8413,10 +8383,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     dlpi_s3_copy(used_region, sizeof used_region, connection->region);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }
 
 /* ---- heads of answers ---- */

@@ -172,6 +172,14 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
+/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, c);
+    else
+        dlpi_s3_range_await(io, range);
+}
+
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
     memset(&c, 0, sizeof c);
@@ -198,11 +206,7 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
         }
     }
     dlpi_s3_connection_close(io, connection);
-    if (!range) return;
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
 /* The answer on a connection is not what was asked for; what follows of it is not wanted. */
@@ -214,10 +218,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_answer(range->op, &connection->http);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }
 
 /* ---- errors that the server tells ---- */
@@ -242,12 +243,11 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
         if (!dlpi_s3_region_ok(region)) region[0] = '\0';
     }
-    for (char *p = e->request_id; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    dlpi_s3_http_keep_shown(e->request_id, sizeof e->request_id, e->request_id,
+                            strlen(e->request_id));
+    dlpi_s3_http_keep_shown(e->s3_code, sizeof e->s3_code, e->s3_code, strlen(e->s3_code));
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
-    for (char *p = e->s3_code; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
     else
@@ -293,8 +293,5 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     dlpi_s3_copy(used_region, sizeof used_region, connection->region);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }

@@ -147,14 +147,6 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-static void dlpi_s3_http_trim(const char **s, size_t *n) { /* OWS: 9110, 5.6.3 */
-    while (*n > 0 && (**s == ' ' || **s == '\t')) {
-        ++*s;
-        --*n;
-    }
-    while (*n > 0 && ((*s)[*n - 1] == ' ' || (*s)[*n - 1] == '\t')) --*n;
-}
-
 /* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
@@ -163,7 +155,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
         *length = comma ? (size_t)(comma - *s) : *n;
         *s += *length + (comma != NULL);
         *n -= *length + (comma != NULL);
-        dlpi_s3_http_trim(element, length);
+        dlpi_s3_trim(element, length);
         if (*length > 0) return true;
     }
     return false;
@@ -383,7 +375,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->at == DLPI_S3_AT_TRAILER) return 0;
     value += k + 1;
     n -= k + 1;
-    dlpi_s3_http_trim(&value, &n);
+    dlpi_s3_trim(&value, &n);
     return dlpi_s3_http_on_field(h, s, k, value, n);
 }
 
@@ -401,14 +393,10 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
 }
 
 static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
-    if (n < 12 || s[7] < '0' || s[7] > '9' || s[8] != ' ' || (n > 12 && s[12] != ' '))
+    h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
+    h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
+    if (h->version_minor < 0 || h->status < 0 || s[8] != ' ' || (n > 12 && s[12] != ' '))
         return dlpi_s3_http_bad(h, "the status line is damaged");
-    h->version_minor = s[7] - '0';
-    h->status = 0;
-    for (int i = 9; i < 12; i++) {
-        if (s[i] < '0' || s[i] > '9') return dlpi_s3_http_bad(h, "the status line is damaged");
-        h->status = h->status * 10 + (s[i] - '0');
-    }
     if (h->status < 100 || h->status > 599)
         return dlpi_s3_http_bad(h, "a status that is not 100..599");
     h->at = DLPI_S3_AT_FIELD;
@@ -461,15 +449,8 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
-    for (; k < n && k <= DLPI_S3_HTTP_DIGITS; k++) {
-        char c = s[k];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) break;
-        size = size << 4 | (uint64_t)digit; /* beyond 16 digits it is refused */
-    }
+    for (; k < n && k <= DLPI_S3_HTTP_DIGITS && dlpi_s3_hex_digit(s[k]) >= 0; k++)
+        size = size << 4 | (uint64_t)dlpi_s3_hex_digit(s[k]); /* beyond 16 digits it is refused */
     digits = k;
     if (digits == 0) return dlpi_s3_http_bad(h, "a chunk without a size");
     if (digits > DLPI_S3_HTTP_DIGITS || size > (uint64_t)INT64_MAX)

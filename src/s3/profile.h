@@ -22,13 +22,6 @@ typedef struct dlpi_s3_ini {
     bool cut; /* what was found is too long for out */
 } dlpi_s3_ini;
 
-static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
-
-static void dlpi_s3_trim(const char **s, size_t *n) {
-    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
-    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
-}
-
 static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
 }

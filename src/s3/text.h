@@ -2,6 +2,14 @@
 /* tests: unit/s3/s3_sign, fuzz/fuzz_s3 */
 #include "s3/platform.h"
 #include "api/codes.h"
+static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Leave out the blanks around it. */
+static void dlpi_s3_trim(const char **s, size_t *n) {
+    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
+    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
+}
+
 /* ---- URIs (RFC 3986). Signing wants exactly the unreserved characters left alone, and escapes
    in capitals. */
 
