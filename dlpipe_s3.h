@@ -210,9 +210,10 @@
      size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
-   * CRC64NVME and CRC32C are compared, if the server tells that of the whole object
-     (x-amz-checksum-type: FULL_OBJECT), and all of it is read. Other checksums are not computed.
-     For parts of objects, and for PUT, TCP's and TLS' must do.
+   * CRC64NVME and CRC32C are compared, if all of an object is read, and the server tells one of
+     type FULL_OBJECT. AWS does so with the whole, and with a range that is a part as it was
+     uploaded, but not with other ranges, which larger objects are read in (part_bytes). Other
+     checksums are not computed. There, and for PUT, TCP's and TLS' must do.
    * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
      unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
@@ -7369,14 +7370,16 @@ typedef struct dlpi_s3_cursor {
 
 struct dlpi_s3_range {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;    /* waiting or hedging of the origin, or none; or io->free_ranges */
-    dlpi_s3_node sibling;  /* op->ranges */
-    dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
-    dlpi_s3_timer timer;   /* back-off */
-    uint64_t first;        /* from the request's first byte */
-    uint64_t bytes;        /* UINT64_MAX: not known yet */
-    uint64_t done;         /* that lie where they belong */
-    uint64_t crc;          /* of them, if op->crc_kind says so */
+    dlpi_s3_node queue;   /* waiting or hedging of the origin, or none; or io->free_ranges */
+    dlpi_s3_node sibling; /* op->ranges */
+    dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
+    dlpi_s3_timer timer;  /* back-off */
+    uint64_t first;       /* from the request's first byte */
+    uint64_t bytes;       /* UINT64_MAX: not known yet */
+    uint64_t done;        /* that lie where they belong */
+    uint64_t crc;         /* of them, if op->crc_kind says so */
+    uint64_t crc_told;    /* of the range, or the object, by the server */
+    bool crc_is_told;
     uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
@@ -7406,8 +7409,10 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag, */
     uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
-    uint64_t crc, crc_told; /* of the ranges that are done; of the object, by the server */
-    int32_t crc_kind;       /* DLPI_S3_CRC_NONE: the server tells none, or not all is asked for */
+    uint64_t crc;                                     /* of the ranges that are done */
+    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
+    bool crc_doubt;    /* and is not the CRC of the range */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -8108,6 +8113,7 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
     op->crc = 0;
+    op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
     op->split = dlpi_s3_op_splits(io, r, op->bound);
@@ -8138,13 +8144,17 @@ static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
 static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op *op = range->op;
     op->r->received += range->done;
+    if (range->crc_is_told && range->crc != range->crc_told) {
+        op->crc_doubt = true;
+        op->crc_told = range->crc_told;
+    }
     if (op->crc_kind)
         op->crc ^=
             dlpi_s3_crc_shift(op->crc_kind, range->crc, op->size - range->first - range->done);
     dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
     dlpi_s3_range_end(io, range, UINT64_MAX);
     if (op->n_ranges > 0 || op->next < op->size) return;
-    if (op->crc_kind && op->crc != op->crc_told)
+    if (op->crc_doubt && op->crc != op->crc_told)
         dlpi_s3_op_damaged(io, op);
     else
         dlpi_s3_op_end(io, op, DLP_OK);
@@ -8589,16 +8599,19 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_CHANGED;
 }
 
-/* Keep the checksum of the object, if all of it is asked for. */
-static void dlpi_s3_head_checksum(dlpi_s3_op *op, const dlpi_s3_http *h, const dlpi_s3_extent *x) {
+/* Keep the checksum that is told with a range, if all of the object is asked for. It may be that of
+   the object. If the range is a part as it was uploaded, AWS tells that of the part, under the same
+   name ("Checking object integrity", part-level checksums). */
+static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
+                                  const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
     const dlp_s3_request *r = op->r;
     bool all = r->offset == 0 && (r->length == 0 || r->length == x->total);
-    if (op->opened || !op->checksum || !h->crc_whole || !all) return;
-    for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
-        if (!h->has_crc[kind]) continue;
-        op->crc_kind = kind;
-        op->crc_told = h->crc[kind];
-    }
+    if (range->done > 0) return; /* it goes on after what an earlier answer has told of */
+    for (int kind = 1; kind < DLPI_S3_CRCS && !op->opened; kind++)
+        if (op->checksum && all && h->crc_whole && h->has_crc[kind]) op->crc_kind = kind;
+    range->crc_is_told = op->crc_kind && h->crc_whole && h->has_crc[op->crc_kind];
+    range->crc_told = h->crc[op->crc_kind];
 }
 
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
@@ -8624,7 +8637,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
-    dlpi_s3_head_checksum(op, h, &x);
+    dlpi_s3_head_checksum(range, h, &x);
     op->opened = true;
     if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
@@ -9228,6 +9241,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
+    range->crc_is_told = false;
     range->fresh = op->tries.sums > 0;
     range->attempts = 0;
     range->begun_ns = io->now;
@@ -9831,6 +9845,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->checksum = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
     op->crc = 0;
+    op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */

@@ -211,9 +211,10 @@
      size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
-   * CRC64NVME and CRC32C are compared, if the server tells that of the whole object
-     (x-amz-checksum-type: FULL_OBJECT), and all of it is read. Other checksums are not computed.
-     For parts of objects, and for PUT, TCP's and TLS' must do.
+   * CRC64NVME and CRC32C are compared, if all of an object is read, and the server tells one of
+     type FULL_OBJECT. AWS does so with the whole, and with a range that is a part as it was
+     uploaded, but not with other ranges, which larger objects are read in (part_bytes). Other
+     checksums are not computed. There, and for PUT, TCP's and TLS' must do.
    * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
      unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no

@@ -204,16 +204,19 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_CHANGED;
 }
 
-/* Keep the checksum of the object, if all of it is asked for. */
-static void dlpi_s3_head_checksum(dlpi_s3_op *op, const dlpi_s3_http *h, const dlpi_s3_extent *x) {
+/* Keep the checksum that is told with a range, if all of the object is asked for. It may be that of
+   the object. If the range is a part as it was uploaded, AWS tells that of the part, under the same
+   name ("Checking object integrity", part-level checksums). */
+static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
+                                  const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
     const dlp_s3_request *r = op->r;
     bool all = r->offset == 0 && (r->length == 0 || r->length == x->total);
-    if (op->opened || !op->checksum || !h->crc_whole || !all) return;
-    for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
-        if (!h->has_crc[kind]) continue;
-        op->crc_kind = kind;
-        op->crc_told = h->crc[kind];
-    }
+    if (range->done > 0) return; /* it goes on after what an earlier answer has told of */
+    for (int kind = 1; kind < DLPI_S3_CRCS && !op->opened; kind++)
+        if (op->checksum && all && h->crc_whole && h->has_crc[kind]) op->crc_kind = kind;
+    range->crc_is_told = op->crc_kind && h->crc_whole && h->has_crc[op->crc_kind];
+    range->crc_told = h->crc[op->crc_kind];
 }
 
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
@@ -239,7 +242,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
-    dlpi_s3_head_checksum(op, h, &x);
+    dlpi_s3_head_checksum(range, h, &x);
     op->opened = true;
     if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;

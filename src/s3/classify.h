@@ -18,6 +18,7 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
     op->crc = 0;
+    op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
     op->split = dlpi_s3_op_splits(io, r, op->bound);
@@ -48,13 +49,17 @@ static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
 static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op *op = range->op;
     op->r->received += range->done;
+    if (range->crc_is_told && range->crc != range->crc_told) {
+        op->crc_doubt = true;
+        op->crc_told = range->crc_told;
+    }
     if (op->crc_kind)
         op->crc ^=
             dlpi_s3_crc_shift(op->crc_kind, range->crc, op->size - range->first - range->done);
     dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
     dlpi_s3_range_end(io, range, UINT64_MAX);
     if (op->n_ranges > 0 || op->next < op->size) return;
-    if (op->crc_kind && op->crc != op->crc_told)
+    if (op->crc_doubt && op->crc != op->crc_told)
         dlpi_s3_op_damaged(io, op);
     else
         dlpi_s3_op_end(io, op, DLP_OK);

@@ -82,6 +82,7 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
     op->checksum = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
     op->crc = 0;
+    op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */

@@ -292,14 +292,16 @@ typedef struct dlpi_s3_cursor {
 
 struct dlpi_s3_range {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;    /* waiting or hedging of the origin, or none; or io->free_ranges */
-    dlpi_s3_node sibling;  /* op->ranges */
-    dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
-    dlpi_s3_timer timer;   /* back-off */
-    uint64_t first;        /* from the request's first byte */
-    uint64_t bytes;        /* UINT64_MAX: not known yet */
-    uint64_t done;         /* that lie where they belong */
-    uint64_t crc;          /* of them, if op->crc_kind says so */
+    dlpi_s3_node queue;   /* waiting or hedging of the origin, or none; or io->free_ranges */
+    dlpi_s3_node sibling; /* op->ranges */
+    dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
+    dlpi_s3_timer timer;  /* back-off */
+    uint64_t first;       /* from the request's first byte */
+    uint64_t bytes;       /* UINT64_MAX: not known yet */
+    uint64_t done;        /* that lie where they belong */
+    uint64_t crc;         /* of them, if op->crc_kind says so */
+    uint64_t crc_told;    /* of the range, or the object, by the server */
+    bool crc_is_told;
     uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
@@ -329,8 +331,10 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag, */
     uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
-    uint64_t crc, crc_told; /* of the ranges that are done; of the object, by the server */
-    int32_t crc_kind;       /* DLPI_S3_CRC_NONE: the server tells none, or not all is asked for */
+    uint64_t crc;                                     /* of the ranges that are done */
+    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
+    bool crc_doubt;    /* and is not the CRC of the range */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */

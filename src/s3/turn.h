@@ -19,6 +19,7 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
+    range->crc_is_told = false;
     range->fresh = op->tries.sums > 0;
     range->attempts = 0;
     range->begun_ns = io->now;

@@ -21,13 +21,17 @@ static char room[1 << 20], headers[200];
 static struct {
     int damaged;           /* so many answers, from the first on; -1: all */
     uint64_t damaged_from; /* only of ranges from here on */
+    int by_part;           /* a range is told its own sum, as AWS does */
     s3_mock_reply usual;
 } serving;
+
+static void tell_part(const s3_mock_request *q);
 
 static void script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     (void)user;
     *r = serving.usual;
     r->headers = headers;
+    if (serving.by_part) tell_part(q);
     r->etag = "\"one\"";
     if (serving.damaged == 0 || (serving.damaged_from && q->first < serving.damaged_from)) return;
     if (serving.damaged > 0) serving.damaged--;
@@ -61,6 +65,15 @@ static void tell(int kind, const char *path, uint64_t bytes, int how) {
              how == COMPOSITE ? "x-amz-checksum-type: COMPOSITE\r\n"
              : how == NO_TYPE ? ""
                               : "x-amz-checksum-type: FULL_OBJECT\r\n");
+}
+
+static void tell_part(const s3_mock_request *q) {
+    static char part[1 << 17];
+    uint64_t end = q->last < 299999 ? q->last + 1 : 300000, n = end - q->first;
+    s3_mock_fill(q->path, 0, q->first, part, (size_t)n);
+    snprintf(headers, sizeof headers,
+             "x-amz-checksum-crc64nvme: %s\r\nx-amz-checksum-type: FULL_OBJECT\r\n",
+             base64(inside_s3_crc(CRC64NVME, 0, part, (size_t)n), 8));
 }
 
 static void up(const dlp_s3_desc *more) {
@@ -187,6 +200,27 @@ static void parts__damaged_or_not__sums_put_together(void) {
     down();
 }
 
+/* A part's own sum, under the same name as the object's. */
+static void parts__told_their_own_sums__each_compared(void) {
+    dlp_s3_desc d = {.checksums = 1, .part_bytes = 65536};
+    dlp_s3_request r;
+    up(&d);
+    serving.by_part = 1;
+    CHECK(ask(&r, "key") == DLP_OK && right("/bucket/key", 300000));
+    CHECK(s3_mock_count(mock, NULL) == 5);
+    serving.damaged_from = 65536;
+    serving.damaged = 1;
+    CHECK(ask(&r, "key") == DLP_OK && right("/bucket/key", 300000));
+    CHECK(s3_mock_count(mock, NULL) == 10);
+    serving.damaged = -1;
+    CHECK(ask(&r, "key") == DLP_ERR_REMOTE && strstr(r.error.message, "CRC64NVME"));
+    serving.damaged = 0;
+    serving.usual = (s3_mock_reply){.cut = S3_MOCK_CLOSE, .cut_in_body = 1, .cut_at = 40000};
+    CHECK(ask(&r, "key") == DLP_OK && right("/bucket/key", 300000));
+    CHECK(s3_mock_count(mock, NULL) > 8);
+    down();
+}
+
 /* Bodies that break off and go on, in chunks, slowly, and into pieces of which some are thrown
    away. */
 static void body__in_any_way__summed_once(void) {
@@ -279,6 +313,7 @@ int main(void) {
     sum__wrong__asked_twice_then_an_error();
     body__damaged_once__comes_right_from_another_connection();
     parts__damaged_or_not__sums_put_together();
+    parts__told_their_own_sums__each_compared();
     body__in_any_way__summed_once();
     sum__of_something_else__not_compared();
     sum__by_environment_and_presigned__asked_for();
