@@ -4209,31 +4209,18 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_PACE_FACTOR 8u
 #define DLPI_S3_MOVES_MOST 16u
 
-/* ALL DEADLINES. Each is counted in nanoseconds from what the second column tells.
-
-     deadline  from                                       when it is over
-     CONNECT   connect, until the handshake is done       another attempt, at another address
-     RACE      connect                                    another address is tried beside this one
-     FIRST     the request's last byte, delivered         another attempt
-     DEAF      the same, if the server takes no more      another attempt
-     STALL     the last byte that was sent, or came       another attempt, which goes on there
-     LOOK      the last look at a body, or at what the    a body far slower than others goes on
-               kernel has of a PUT                        over another connection
-     DRAIN     an answer that nobody wants                the connection is closed
-     IDLE      the last answer on it                      the connection is closed
-     STILL     the op's last byte that was new            the request ends
-     WHOLE     submit; UINT64_MAX: no such bound          the request ends */
+/* ALL DEADLINES, in nanoseconds: what each is counted from, and what follows when it is over. */
 enum {
-    DLPI_S3_BY_CONNECT,
-    DLPI_S3_BY_RACE,
-    DLPI_S3_BY_FIRST,
-    DLPI_S3_BY_DEAF,
-    DLPI_S3_BY_STALL,
-    DLPI_S3_BY_LOOK,
-    DLPI_S3_BY_DRAIN,
-    DLPI_S3_BY_IDLE,
-    DLPI_S3_BY_STILL,
-    DLPI_S3_BY_WHOLE,
+    DLPI_S3_BY_CONNECT, /* connect, until the handshake is done: another attempt */
+    DLPI_S3_BY_RACE,    /* connect: another address is tried beside this one */
+    DLPI_S3_BY_FIRST,   /* the request's last byte, delivered: another attempt */
+    DLPI_S3_BY_DEAF,    /* the same, if the server takes no more: another attempt */
+    DLPI_S3_BY_STALL,   /* the last byte, sent or come: another attempt, which goes on there */
+    DLPI_S3_BY_LOOK,    /* the last look: at a body's rate, or at what the kernel has of a PUT */
+    DLPI_S3_BY_DRAIN,   /* an answer that nobody wants: the connection is closed */
+    DLPI_S3_BY_IDLE,    /* the last answer: the connection is closed */
+    DLPI_S3_BY_STILL,   /* the op's last byte that was new: the request ends */
+    DLPI_S3_BY_WHOLE,   /* submit: the request ends; UINT64_MAX: no such bound */
     DLPI_S3_DEADLINES
 };
 
@@ -5308,8 +5295,7 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "profile \"%.60s\": there is no section "
-                                     "[services %.60s]",
+                                     "profile \"%.60s\": there is no section [services %.60s]",
                                      p->profile, services);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
@@ -5579,8 +5565,7 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
 
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" "
-                             "nor in \"%.60s\"",
+                             "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
                              c->profile, c->file[0], c->file[1]);
 }
 
@@ -5647,10 +5632,9 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     else if (strcmp(source, "Ec2InstanceMetadata") == 0)
         code = dlpi_s3_config_machine(c, p, err);
     else
-        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
-                                  "credential_source: none of Environment, EcsContainer, "
-                                  "Ec2InstanceMetadata",
-                                  err);
+        return dlpi_s3_role_wrong(
+            p, DLP_ERR_ARG,
+            "credential_source: none of Environment, EcsContainer, Ec2InstanceMetadata", err);
     if (code) return code;
     snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
@@ -6268,10 +6252,9 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credential_process (%.80s): what it says "
-                                 "is not JSON of Version 1",
-                                 s->argv[0]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credential_process (%.80s): what it says is not JSON of Version 1", s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -6595,14 +6578,12 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     b = (struct both *)dlpi_s3_private_map(sizeof *b);
     if (!b)
         return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM,
-                                 "credentials: no memory to fetch "
-                                 "them");
+                                 "credentials: no memory to fetch them");
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
         code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the same ones again, "
-                                 "which the server refuses",
+                                 "credentials (%s): the same ones again, which the server refuses",
                                  dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
@@ -6633,9 +6614,7 @@ static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cre
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
-                                 "credentials: others are fetching them: "
-                                 "%s",
-                                 strerror(e));
+                                 "credentials: others are fetching them: %s", strerror(e));
     memset(&why, 0, sizeof why);
     code = dlpi_s3_cred_cache_wants(c, v, seen, force, &why);
     if (code == 1) {
@@ -11578,8 +11557,7 @@ static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_ite
 
 static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0,
-                    "a source of objects wants the workers that dlp_s3_source_wire "
-                    "sets");
+                    "a source of objects wants the workers that dlp_s3_source_wire sets");
 }
 
 /* dlp_dataset.fetch. */
@@ -11998,8 +11976,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want the workers that "
-                        "dlp_s3_source_wire_parts sets");
+                        "parts out of objects want the workers that dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;

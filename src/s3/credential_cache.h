@@ -146,14 +146,12 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     b = (struct both *)dlpi_s3_private_map(sizeof *b);
     if (!b)
         return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM,
-                                 "credentials: no memory to fetch "
-                                 "them");
+                                 "credentials: no memory to fetch them");
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
         code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the same ones again, "
-                                 "which the server refuses",
+                                 "credentials (%s): the same ones again, which the server refuses",
                                  dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
@@ -184,9 +182,7 @@ static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cre
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
-                                 "credentials: others are fetching them: "
-                                 "%s",
-                                 strerror(e));
+                                 "credentials: others are fetching them: %s", strerror(e));
     memset(&why, 0, sizeof why);
     code = dlpi_s3_cred_cache_wants(c, v, seen, force, &why);
     if (code == 1) {

@@ -105,31 +105,18 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_PACE_FACTOR 8u
 #define DLPI_S3_MOVES_MOST 16u
 
-/* ALL DEADLINES. Each is counted in nanoseconds from what the second column tells.
-
-     deadline  from                                       when it is over
-     CONNECT   connect, until the handshake is done       another attempt, at another address
-     RACE      connect                                    another address is tried beside this one
-     FIRST     the request's last byte, delivered         another attempt
-     DEAF      the same, if the server takes no more      another attempt
-     STALL     the last byte that was sent, or came       another attempt, which goes on there
-     LOOK      the last look at a body, or at what the    a body far slower than others goes on
-               kernel has of a PUT                        over another connection
-     DRAIN     an answer that nobody wants                the connection is closed
-     IDLE      the last answer on it                      the connection is closed
-     STILL     the op's last byte that was new            the request ends
-     WHOLE     submit; UINT64_MAX: no such bound          the request ends */
+/* ALL DEADLINES, in nanoseconds: what each is counted from, and what follows when it is over. */
 enum {
-    DLPI_S3_BY_CONNECT,
-    DLPI_S3_BY_RACE,
-    DLPI_S3_BY_FIRST,
-    DLPI_S3_BY_DEAF,
-    DLPI_S3_BY_STALL,
-    DLPI_S3_BY_LOOK,
-    DLPI_S3_BY_DRAIN,
-    DLPI_S3_BY_IDLE,
-    DLPI_S3_BY_STILL,
-    DLPI_S3_BY_WHOLE,
+    DLPI_S3_BY_CONNECT, /* connect, until the handshake is done: another attempt */
+    DLPI_S3_BY_RACE,    /* connect: another address is tried beside this one */
+    DLPI_S3_BY_FIRST,   /* the request's last byte, delivered: another attempt */
+    DLPI_S3_BY_DEAF,    /* the same, if the server takes no more: another attempt */
+    DLPI_S3_BY_STALL,   /* the last byte, sent or come: another attempt, which goes on there */
+    DLPI_S3_BY_LOOK,    /* the last look: at a body's rate, or at what the kernel has of a PUT */
+    DLPI_S3_BY_DRAIN,   /* an answer that nobody wants: the connection is closed */
+    DLPI_S3_BY_IDLE,    /* the last answer: the connection is closed */
+    DLPI_S3_BY_STILL,   /* the op's last byte that was new: the request ends */
+    DLPI_S3_BY_WHOLE,   /* submit: the request ends; UINT64_MAX: no such bound */
     DLPI_S3_DEADLINES
 };
 

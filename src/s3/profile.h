@@ -347,8 +347,7 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "profile \"%.60s\": there is no section "
-                                     "[services %.60s]",
+                                     "profile \"%.60s\": there is no section [services %.60s]",
                                      p->profile, services);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
@@ -618,8 +617,7 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
 
 static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
     return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" "
-                             "nor in \"%.60s\"",
+                             "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
                              c->profile, c->file[0], c->file[1]);
 }
 
@@ -686,10 +684,9 @@ static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, con
     else if (strcmp(source, "Ec2InstanceMetadata") == 0)
         code = dlpi_s3_config_machine(c, p, err);
     else
-        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
-                                  "credential_source: none of Environment, EcsContainer, "
-                                  "Ec2InstanceMetadata",
-                                  err);
+        return dlpi_s3_role_wrong(
+            p, DLP_ERR_ARG,
+            "credential_source: none of Environment, EcsContainer, Ec2InstanceMetadata", err);
     if (code) return code;
     snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
     return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
