@@ -5669,7 +5669,7 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
 /* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
     char from[sizeof c->base];
-    dlpi_s3_role more;
+    dlpi_s3_role more = {0};
     int code;
     for (;;) {
         dlpi_s3_role *role = c->n_roles < DLPI_S3_ROLES ? &c->roles[c->n_roles] : &more;
@@ -5905,7 +5905,7 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     h.service = "sts";
     h.now_s = a->now_s;
     n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
-    if (n < 0) return "its head would be too long, or has odd bytes";
+    if (n < 2) return "its head would be too long, or has odd bytes";
     n -= 2; /* in place of the empty line */
     n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
                   a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");

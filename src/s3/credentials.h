@@ -93,7 +93,7 @@ static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_
     h.service = "sts";
     h.now_s = a->now_s;
     n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
-    if (n < 0) return "its head would be too long, or has odd bytes";
+    if (n < 2) return "its head would be too long, or has odd bytes";
     n -= 2; /* in place of the empty line */
     n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
                   a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");

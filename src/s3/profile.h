@@ -721,7 +721,7 @@ static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char 
 /* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
 static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
     char from[sizeof c->base];
-    dlpi_s3_role more;
+    dlpi_s3_role more = {0};
     int code;
     for (;;) {
         dlpi_s3_role *role = c->n_roles < DLPI_S3_ROLES ? &c->roles[c->n_roles] : &more;
