@@ -1008,10 +1008,9 @@ static inline void dlpi_s3_one_line(char *text) {
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
 /* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
-__attribute__((unused, format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err,
-                                                                           int code, int errnum,
-                                                                           const char *format,
-                                                                           ...) {
+__attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
+                                                                   int errnum, const char *format,
+                                                                   ...) {
     va_list args;
     if (!err) return code;
     err->code = code;
@@ -3303,7 +3302,7 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
 
 /* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
    is no such code. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }
@@ -9753,31 +9752,275 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-list         PAGES
-   A page is checked as a whole when it has come, then walked through by two cursors: one stops at
-   Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
-   write one after the other. Keys are decoded when a cursor stops, into memory of the list. */
+   A page is parsed once, into a run of records for its objects and one for its common prefixes,
+   which servers write one after the other. The runs are decoded and checked, then merged into a
+   block in the order of the keys. Nothing of a page that is bad in one place is given out. */
 
-#define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
-#define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
 #define DLPI_S3_TOKEN 2048
-#define DLPI_S3_LIST_TEXT 1024 /* bytes of a prefix, delimiter, start_after */
-#define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
+#define DLPI_S3_LIST_TEXT 1024                   /* bytes of a prefix, delimiter, start_after */
+#define DLPI_S3_KEY_TEXT (3 * DLPI_S3_LIST_TEXT) /* bytes of an escaped key */
 
 /* A key, to compare others with. bytes 0: none. */
 typedef struct dlpi_s3_key {
     size_t bytes;
-    char at[3 * DLPI_S3_LIST_TEXT + 1];
+    char at[DLPI_S3_KEY_TEXT + 1];
 } dlpi_s3_key;
 
-/* A cursor: where it is in a page, and the object that it stopped at. */
+/* The head of a record; its key and its ETag follow, each terminated, up to a multiple of 8. */
+typedef struct dlpi_s3_record {
+    uint64_t bytes;
+    int64_t modified_s;
+    uint32_t key_bytes;
+    uint16_t etag_bytes;
+    uint16_t is_prefix;
+} dlpi_s3_record;
+
+/* Records, end to end. */
+typedef struct dlpi_s3_run {
+    char *at;
+    size_t n, size;
+} dlpi_s3_run;
+
+/* Records in order that wait to be given out. */
+typedef struct dlpi_s3_block {
+    struct dlpi_s3_block *next;
+    size_t n, at; /* bytes of records; where the next one begins */
+    char records[];
+} dlpi_s3_block;
+
+enum { DLPI_S3_OBJECTS = 0, DLPI_S3_PREFIXES };
+
+/* What a page says. The runs keep their memory for the next page. */
 typedef struct dlpi_s3_page {
-    dlpi_s3_xml xml;
-    bool prefixes; /* stops at CommonPrefixes/Prefix, or at Contents */
-    bool inside;   /* of CommonPrefixes */
-    bool there;    /* object is set */
-    dlp_s3_object object;
-    char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
+    bool told, truncated; /* it says whether there are more pages; there are */
+    bool escaped;         /* keys are: it says EncodingType url */
+    char token[DLPI_S3_TOKEN];
+    dlpi_s3_run run[2];
 } dlpi_s3_page;
+
+static const char dlpi_s3_page_memory[] = "no memory for the page";
+
+static dlpi_s3_span dlpi_s3_key_span(const dlpi_s3_key *k) {
+    return (dlpi_s3_span){k->at, k->bytes};
+}
+
+static void dlpi_s3_key_set(dlpi_s3_key *k, dlpi_s3_span key) {
+    memcpy(k->at, key.at, key.n);
+    k->at[key.n] = '\0';
+    k->bytes = key.n;
+}
+
+static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
+    return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
+}
+
+/* Read the record at a place: its head is copied, its key is where it lies. */
+static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
+    memcpy(r, at, sizeof *r);
+    return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
+}
+
+/* Make room for one more record, the longest there is. Returns its place, or NULL. */
+static char *dlpi_s3_run_room(dlpi_s3_run *run) {
+    size_t want = run->n + sizeof(dlpi_s3_record) + DLPI_S3_KEY_TEXT + 1 + 80 + 8;
+    if (want > run->size) {
+        size_t size = run->size > 0 ? 2 * run->size : 64u << 10;
+        char *at = realloc(run->at, size > want ? size : want);
+        if (!at) return NULL;
+        run->at = at;
+        run->size = size > want ? size : want;
+    }
+    return run->at + run->n;
+}
+
+/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size, size_t *n) {
+    dlpi_s3_out o = {to, size, 0};
+    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
+    if (!dlpi_s3_out_end(&o)) return "a text is too long";
+    if (n) *n = o.n;
+    return strlen(to) == o.n ? NULL : "a text with a zero byte";
+}
+
+/* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
+    dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
+    char *at = dlpi_s3_run_room(run), text[80] = "", etag[80] = "";
+    dlpi_s3_record r = {0};
+    bool key = false, size = false;
+    size_t n = 0;
+    if (!at) return dlpi_s3_page_memory;
+    for (;;) {
+        int what = dlpi_s3_xml_next(x);
+        const char *wrong = NULL;
+        if (what <= DLPI_S3_XML_END) return x->why;
+        if (what == DLPI_S3_XML_CLOSE && x->depth < 2) break;
+        if (what != DLPI_S3_XML_OPEN || x->depth != 3) continue;
+        if (dlpi_s3_span_is(x->name, "Key")) {
+            wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+            key = true;
+        } else if (dlpi_s3_span_is(x->name, "Size")) {
+            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            size = !wrong && dlpi_s3_decimal(text, strlen(text), &r.bytes);
+        } else if (dlpi_s3_span_is(x->name, "LastModified")) {
+            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            if (!wrong) r.modified_s = dlpi_s3_time_iso(text, strlen(text));
+        } else if (dlpi_s3_span_is(x->name, "ETag")) {
+            wrong = dlpi_s3_page_text(x, etag, sizeof etag, NULL);
+        }
+        if (wrong) return wrong;
+    }
+    if (!key) return "an object without a key";
+    if (!size) return "an object without a size";
+    if (strlen(etag) >= sizeof((dlp_s3_object *)NULL)->etag) etag[0] = '\0';
+    r.key_bytes = (uint32_t)n;
+    r.etag_bytes = (uint16_t)strlen(etag);
+    memcpy(at, &r, sizeof r);
+    memcpy(at + sizeof r + n + 1, etag, r.etag_bytes + 1u);
+    run->n += dlpi_s3_record_size(&r);
+    return NULL;
+}
+
+/* Read a common prefix, whose element x has just opened. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
+    dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
+    char *at = dlpi_s3_run_room(run);
+    dlpi_s3_record r = {.is_prefix = 1};
+    const char *wrong;
+    size_t n = 0;
+    if (!at) return dlpi_s3_page_memory;
+    wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+    if (wrong) return wrong;
+    r.key_bytes = (uint32_t)n;
+    memcpy(at, &r, sizeof r);
+    at[sizeof r + n + 1] = '\0';
+    run->n += dlpi_s3_record_size(&r);
+    return NULL;
+}
+
+/* Read one of the outermost elements that x has just opened. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
+    char text[16] = "";
+    const char *wrong = NULL;
+    if (dlpi_s3_span_is(x->name, "Contents")) {
+        wrong = dlpi_s3_page_object(p, x);
+    } else if (dlpi_s3_span_is(x->name, "IsTruncated")) {
+        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        p->truncated = strcmp(text, "true") == 0;
+        p->told = p->truncated || strcmp(text, "false") == 0;
+    } else if (dlpi_s3_span_is(x->name, "EncodingType")) {
+        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        p->escaped = strcmp(text, "url") == 0;
+    } else if (dlpi_s3_span_is(x->name, "NextContinuationToken")) {
+        wrong = dlpi_s3_page_text(x, p->token, sizeof p->token, NULL);
+    }
+    return wrong;
+}
+
+/* Parse a page into p: its records, whether there are more pages, and with which token. Returns
+   NULL, or what is wrong. */
+static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n) {
+    dlpi_s3_xml x;
+    bool inside = false; /* of CommonPrefixes */
+    int what;
+    p->told = p->truncated = p->escaped = false;
+    p->token[0] = '\0';
+    p->run[0].n = p->run[1].n = 0;
+    dlpi_s3_xml_begin(&x, xml, n);
+    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
+        const char *wrong = NULL;
+        if (what != DLPI_S3_XML_OPEN) continue;
+        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
+            return "the answer is no ListBucketResult";
+        if (x.depth == 2) {
+            inside = dlpi_s3_span_is(x.name, "CommonPrefixes");
+            wrong = dlpi_s3_page_element(p, &x);
+        } else if (x.depth == 3 && inside && dlpi_s3_span_is(x.name, "Prefix")) {
+            wrong = dlpi_s3_page_prefix(p, &x);
+        }
+        if (wrong) return wrong;
+    }
+    if (what == DLPI_S3_XML_BAD) return x.why;
+    if (!p->told) return "it does not say whether there are more (IsTruncated)";
+    if (p->truncated && !p->token[0])
+        return "there are more, but no NextContinuationToken (a server of the first version?)";
+    return NULL;
+}
+
+/* Undo the escapes of a run's keys, whose records move down. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
+    size_t to = 0;
+    dlpi_s3_record r;
+    for (size_t from = 0, step; from < run->n; from += step) {
+        char *key = run->at + from + sizeof r;
+        int64_t n = dlpi_s3_record_at(run->at + from, &r).n ? r.key_bytes : 0;
+        const char *etag = key + r.key_bytes + 1;
+        step = dlpi_s3_record_size(&r);
+        if (escaped) n = dlpi_s3_uri_decode(key, r.key_bytes + 1u, key, r.key_bytes, true);
+        if (n < 0) return "a key with a bad escape";
+        if (n == 0) return "an empty key";
+        if (memchr(key, '\0', (size_t)n)) return "a key with a zero byte";
+        r.key_bytes = (uint32_t)n;
+        memmove(run->at + to + sizeof r, key, r.key_bytes + 1u);
+        memmove(run->at + to + sizeof r + r.key_bytes + 1, etag, r.etag_bytes + 1u);
+        memcpy(run->at + to, &r, sizeof r);
+        to += dlpi_s3_record_size(&r);
+    }
+    run->n = to;
+    return NULL;
+}
+
+/* The record of a page that comes next: of its objects at at[0], or of its prefixes at at[1].
+   Returns which, or -1: the page is over. */
+static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
+    dlpi_s3_record r;
+    bool object = at[0] < p->run[0].n, prefix = at[1] < p->run[1].n;
+    if (!object || !prefix) return object ? DLPI_S3_OBJECTS : prefix ? DLPI_S3_PREFIXES : -1;
+    return dlpi_s3_span_order(dlpi_s3_record_at(p->run[0].at + at[0], &r),
+                              dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
+}
+
+/* Merge a page's records into a block. Returns it, or NULL: no memory. */
+static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p) {
+    dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
+    size_t at[2] = {0, 0};
+    if (!b) return NULL;
+    b->next = NULL;
+    b->n = b->at = 0;
+    for (int which; (which = dlpi_s3_page_next(p, at)) >= 0;) {
+        dlpi_s3_record r;
+        size_t n;
+        dlpi_s3_record_at(p->run[which].at + at[which], &r);
+        n = dlpi_s3_record_size(&r);
+        memcpy(b->records + b->n, p->run[which].at + at[which], n);
+        b->n += n;
+        at[which] += n;
+    }
+    return b;
+}
+
+/* Give the block's next record, if it has one. The key is the block's. */
+static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
+    dlpi_s3_record r;
+    dlpi_s3_span key;
+    if (b->at >= b->n) return false;
+    key = dlpi_s3_record_at(b->records + b->at, &r);
+    memset(out, 0, sizeof *out);
+    out->key = key.at;
+    out->key_bytes = key.n;
+    out->bytes = r.bytes;
+    out->modified_s = r.modified_s;
+    out->is_prefix = r.is_prefix;
+    memcpy(out->etag, key.at + key.n + 1, r.etag_bytes + 1u);
+    b->at += dlpi_s3_record_size(&r);
+    return true;
+}
+
+/* ---- lists ---- */
+
+#define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
+#define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
+#define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
 
 #ifndef DLPI_S3_LIST_EMPTY
 #define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
@@ -9792,7 +10035,6 @@ struct dlp_s3_list {
     char start_after[DLPI_S3_LIST_TEXT + 1];
     int32_t page, state;
     bool any_order;            /* of keys */
-    bool escaped;              /* keys of this page are: it says EncodingType url */
     bool truncated;            /* there are more pages */
     char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
     char query[DLPI_S3_LIST_QUERY];
@@ -9802,9 +10044,9 @@ struct dlp_s3_list {
     uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
     char *body;
     size_t size, bytes;
-    dlpi_s3_page contents, prefixes;
+    dlpi_s3_page now;    /* as it was parsed last */
+    dlpi_s3_block *here; /* the page whose records are given out; NULL: none */
     char why[200];       /* what is wrong with a key of the page */
-    dlpi_s3_page *given; /* the one whose object the caller has */
 };
 
 /* Say what is wrong with a page. */
@@ -9818,158 +10060,44 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, c
 
 /* ---- A page. */
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size) {
-    dlpi_s3_out o = {to, size, 0};
-    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    if (!dlpi_s3_out_end(&o)) return "a text is too long";
-    return strlen(to) == o.n ? NULL : "a text with a zero byte";
-}
-
-/* Read what is outermost in a page, and check that it is one, whole: its root, that it says whether
-   there are more, and with which token. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_check(dlp_s3_list *l, char token[DLPI_S3_TOKEN]) {
-    dlpi_s3_xml x;
-    char text[16] = "";
-    bool told = false;
-    int what;
-    l->escaped = l->truncated = false;
-    token[0] = '\0';
-    dlpi_s3_xml_begin(&x, l->body, l->bytes);
-    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
-        const char *wrong = NULL;
-        if (what != DLPI_S3_XML_OPEN) continue;
-        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
-            return "the answer is no ListBucketResult";
-        if (x.depth != 2) continue;
-        if (dlpi_s3_span_is(x.name, "IsTruncated")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->truncated = strcmp(text, "true") == 0;
-            told = l->truncated || strcmp(text, "false") == 0;
-        } else if (dlpi_s3_span_is(x.name, "EncodingType")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->escaped = strcmp(text, "url") == 0;
-        } else if (dlpi_s3_span_is(x.name, "NextContinuationToken")) {
-            wrong = dlpi_s3_page_text(&x, token, DLPI_S3_TOKEN);
-        }
-        if (wrong) return wrong;
-    }
-    if (what == DLPI_S3_XML_BAD) return x.why;
-    if (!told) return "it does not say whether there are more (IsTruncated)";
-    if (l->truncated && !token[0])
-        return "there are more, but no NextContinuationToken (a server of the first version?)";
-    return NULL;
-}
-
-/* Decode a cursor's key, whose escaped form has been read. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int64_t n = (int64_t)strlen(c->key);
-    if (l->escaped) n = dlpi_s3_uri_decode(c->key, sizeof c->key, c->key, (size_t)n, true);
-    if (n < 0) return "a key with a bad escape";
-    if (n == 0) return "an empty key";
-    if (memchr(c->key, '\0', (size_t)n)) return "a key with a zero byte";
-    c->object.key = c->key;
-    c->object.key_bytes = (uint64_t)n;
-    c->there = true;
-    return NULL;
-}
-
-/* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
-    bool key = false, size = false;
-    char text[80] = "";
-    for (;;) {
-        int what = dlpi_s3_xml_next(&c->xml);
-        const char *wrong = NULL;
-        if (what <= DLPI_S3_XML_END) return c->xml.why;
-        if (what == DLPI_S3_XML_CLOSE && c->xml.depth < 2) break;
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth != 3) continue;
-        if (dlpi_s3_span_is(c->xml.name, "Key")) {
-            wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            key = true;
-        } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            size = !wrong && dlpi_s3_decimal(text, strlen(text), &c->object.bytes);
-        } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
-        } else if (dlpi_s3_span_is(c->xml.name, "ETag")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong && !dlpi_s3_copy(c->object.etag, sizeof c->object.etag, text))
-                c->object.etag[0] = '\0';
-        }
-        if (wrong) return wrong;
-    }
-    if (!key) return "an object without a key";
-    return size ? dlpi_s3_page_key(l, c) : "an object without a size";
-}
-
-/* Move a cursor to its next object, if there is one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_move(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int what;
-    c->there = false;
-    memset(&c->object, 0, sizeof c->object);
-    c->object.is_prefix = c->prefixes;
-    while ((what = dlpi_s3_xml_next(&c->xml)) > DLPI_S3_XML_END) {
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth < 2) continue;
-        if (c->xml.depth == 2) {
-            c->inside = dlpi_s3_span_is(c->xml.name, c->prefixes ? "CommonPrefixes" : "Contents");
-            if (c->inside && !c->prefixes) return dlpi_s3_page_object(l, c);
-        } else if (c->xml.depth == 3 && c->inside && dlpi_s3_span_is(c->xml.name, "Prefix")) {
-            const char *wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            return wrong ? wrong : dlpi_s3_page_key(l, c);
-        }
-    }
-    return what == DLPI_S3_XML_BAD ? c->xml.why : NULL;
-}
-
-static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes) {
-    memset(c, 0, sizeof *c);
-    c->prefixes = prefixes;
-    dlpi_s3_xml_begin(&c->xml, l->body, l->bytes);
-    return dlpi_s3_page_move(l, c);
-}
-
-/* Compare the cursor's key with those before, and keep it. Returns whether it may come now. */
-static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dlpi_s3_key *last) {
-    dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
-    int order = before.n > 0 ? dlpi_s3_span_order(now, before) : 1;
+/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
+    int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
     if (order == 0 || (order < 0 && !l->any_order)) return false;
-    memcpy(last->at, now.at, now.n);
-    last->bytes = now.n;
+    dlpi_s3_key_set(last, key);
     return true;
 }
 
 /* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
    prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
    what is wrong. */
-static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
-    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+static const char *dlpi_s3_list_asked(dlp_s3_list *l, dlpi_s3_span key, bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
     const char *field = NULL;
-    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+    if (strncmp(key.at, l->prefix, strlen(l->prefix)) != 0)
         field = "prefix";
     else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
-             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+             !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
         field = "start_after";
     if (!field) return NULL;
-    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
 }
 
-/* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
-   objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
-                                     dlpi_s3_key *last) {
-    const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
-    while (!wrong && c->there) {
-        if (!dlpi_s3_page_follows(l, c, last))
+/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
+   Returns NULL, or what is wrong. */
+static const char *dlpi_s3_list_check(dlp_s3_list *l, int kind, dlpi_s3_key *last) {
+    dlpi_s3_run *run = &l->now.run[kind];
+    const char *wrong = dlpi_s3_run_decode(run, l->now.escaped);
+    dlpi_s3_record r;
+    for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
+        if (!dlpi_s3_list_follows(l, key, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_asked(l, c);
-        if (!wrong) wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_list_asked(l, key, r.is_prefix);
     }
-    return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
+    return wrong;
 }
 
 /* The last key of a page that was taken is that of its objects, or that of its prefixes. */
@@ -9996,18 +10124,25 @@ static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
 /* Take in the page that has come to l->body. Returns NULL, or what is wrong; then the same page can
    be asked for again. */
 static const char *dlpi_s3_list_take(dlp_s3_list *l) {
-    char token[DLPI_S3_TOKEN];
-    const char *wrong = dlpi_s3_page_check(l, token);
+    dlpi_s3_page *p = &l->now;
+    const char *wrong = dlpi_s3_page_parse(p, l->body, l->bytes);
+    dlpi_s3_block *here = NULL;
     l->last[0] = l->last[1] = l->last[2];
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false, &l->last[0]);
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true, &l->last[1]);
-    if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
+    if (!wrong) wrong = dlpi_s3_list_check(l, DLPI_S3_OBJECTS, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_list_check(l, DLPI_S3_PREFIXES, &l->last[1]);
+    if (!wrong && !(here = dlpi_s3_page_merge(p))) wrong = dlpi_s3_page_memory;
+    if (!wrong && p->truncated && dlpi_s3_list_turns(l, p->token))
         wrong = "the server repeats a NextContinuationToken";
-    if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
+    if (!wrong) l->empty = here->n > 0 ? 0 : l->empty + 1;
     if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
         wrong = "page after page without a key, and no end";
-    if (wrong) return wrong;
-    memcpy(l->token, token, sizeof l->token);
+    if (wrong) {
+        free(here);
+        return wrong;
+    }
+    l->here = here;
+    l->truncated = p->truncated;
+    memcpy(l->token, p->token, sizeof l->token);
     dlpi_s3_list_goes(l);
     l->pages++;
     l->state = DLPI_S3_LIST_HAS;
@@ -10081,7 +10216,9 @@ static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
     }
     l->bytes = (size_t)r.received;
     wrong = dlpi_s3_list_take(l);
-    return wrong ? dlpi_s3_list_bad(l, DLP_ERR_REMOTE, err, wrong) : DLP_OK;
+    if (!wrong) return DLP_OK;
+    return dlpi_s3_list_bad(l, wrong == dlpi_s3_page_memory ? DLP_ERR_MEMORY : DLP_ERR_REMOTE, err,
+                            wrong);
 }
 
 /* ---- Calls. */
@@ -10127,25 +10264,13 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     return DLP_OK;
 }
 
-/* The cursor with the smaller key; NULL: the page is done. */
-static dlpi_s3_page *dlpi_s3_list_first(dlp_s3_list *l) {
-    dlpi_s3_page *a = &l->contents, *b = &l->prefixes;
-    dlpi_s3_span ka = {a->key, (size_t)a->object.key_bytes};
-    dlpi_s3_span kb = {b->key, (size_t)b->object.key_bytes};
-    if (!a->there || !b->there) return a->there ? a : b->there ? b : NULL;
-    return dlpi_s3_span_order(ka, kb) <= 0 ? a : b;
-}
-
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
-    if (list->given) dlpi_s3_page_move(list, list->given); /* take has seen that it is good */
     for (;;) {
         int rc;
-        if (list->state == DLPI_S3_LIST_HAS) list->given = dlpi_s3_list_first(list);
-        if (list->given) {
-            *out = list->given->object;
-            return DLP_OK;
-        }
+        if (list->here && dlpi_s3_block_take(list->here, out)) return DLP_OK;
+        free(list->here);
+        list->here = NULL;
         if (list->state == DLPI_S3_LIST_HAS)
             list->state = list->truncated ? DLPI_S3_LIST_WANTS : DLPI_S3_LIST_OVER;
         if (list->state == DLPI_S3_LIST_OVER) return DLP_END;
@@ -10156,6 +10281,9 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
 
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
+    free(list->here);
+    free(list->now.run[0].at);
+    free(list->now.run[1].at);
     free(list->body);
     free(list);
 }

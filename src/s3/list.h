@@ -1,34 +1,12 @@
 #pragma once
 /* tests: system/s3/s3_list, fuzz/fuzz_s3 */
-#include "api/s3_list.h"
-#include "s3/records.h"
-/* ---------------------------------------------------------------------------------------------
-   >>s3-impl-list         PAGES
-   A page is checked as a whole when it has come, then walked through by two cursors: one stops at
-   Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
-   write one after the other. Keys are decoded when a cursor stops, into memory of the list. */
+#include "s3/client.h"
+#include "s3/page.h"
+/* ---- lists ---- */
 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
-#define DLPI_S3_TOKEN 2048
-#define DLPI_S3_LIST_TEXT 1024 /* bytes of a prefix, delimiter, start_after */
 #define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
-
-/* A key, to compare others with. bytes 0: none. */
-typedef struct dlpi_s3_key {
-    size_t bytes;
-    char at[3 * DLPI_S3_LIST_TEXT + 1];
-} dlpi_s3_key;
-
-/* A cursor: where it is in a page, and the object that it stopped at. */
-typedef struct dlpi_s3_page {
-    dlpi_s3_xml xml;
-    bool prefixes; /* stops at CommonPrefixes/Prefix, or at Contents */
-    bool inside;   /* of CommonPrefixes */
-    bool there;    /* object is set */
-    dlp_s3_object object;
-    char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
-} dlpi_s3_page;
 
 #ifndef DLPI_S3_LIST_EMPTY
 #define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
@@ -43,7 +21,6 @@ struct dlp_s3_list {
     char start_after[DLPI_S3_LIST_TEXT + 1];
     int32_t page, state;
     bool any_order;            /* of keys */
-    bool escaped;              /* keys of this page are: it says EncodingType url */
     bool truncated;            /* there are more pages */
     char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
     char query[DLPI_S3_LIST_QUERY];
@@ -53,9 +30,9 @@ struct dlp_s3_list {
     uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
     char *body;
     size_t size, bytes;
-    dlpi_s3_page contents, prefixes;
+    dlpi_s3_page now;    /* as it was parsed last */
+    dlpi_s3_block *here; /* the page whose records are given out; NULL: none */
     char why[200];       /* what is wrong with a key of the page */
-    dlpi_s3_page *given; /* the one whose object the caller has */
 };
 
 /* Say what is wrong with a page. */
@@ -69,158 +46,44 @@ static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, c
 
 /* ---- A page. */
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size) {
-    dlpi_s3_out o = {to, size, 0};
-    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    if (!dlpi_s3_out_end(&o)) return "a text is too long";
-    return strlen(to) == o.n ? NULL : "a text with a zero byte";
-}
-
-/* Read what is outermost in a page, and check that it is one, whole: its root, that it says whether
-   there are more, and with which token. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_check(dlp_s3_list *l, char token[DLPI_S3_TOKEN]) {
-    dlpi_s3_xml x;
-    char text[16] = "";
-    bool told = false;
-    int what;
-    l->escaped = l->truncated = false;
-    token[0] = '\0';
-    dlpi_s3_xml_begin(&x, l->body, l->bytes);
-    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
-        const char *wrong = NULL;
-        if (what != DLPI_S3_XML_OPEN) continue;
-        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
-            return "the answer is no ListBucketResult";
-        if (x.depth != 2) continue;
-        if (dlpi_s3_span_is(x.name, "IsTruncated")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->truncated = strcmp(text, "true") == 0;
-            told = l->truncated || strcmp(text, "false") == 0;
-        } else if (dlpi_s3_span_is(x.name, "EncodingType")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->escaped = strcmp(text, "url") == 0;
-        } else if (dlpi_s3_span_is(x.name, "NextContinuationToken")) {
-            wrong = dlpi_s3_page_text(&x, token, DLPI_S3_TOKEN);
-        }
-        if (wrong) return wrong;
-    }
-    if (what == DLPI_S3_XML_BAD) return x.why;
-    if (!told) return "it does not say whether there are more (IsTruncated)";
-    if (l->truncated && !token[0])
-        return "there are more, but no NextContinuationToken (a server of the first version?)";
-    return NULL;
-}
-
-/* Decode a cursor's key, whose escaped form has been read. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int64_t n = (int64_t)strlen(c->key);
-    if (l->escaped) n = dlpi_s3_uri_decode(c->key, sizeof c->key, c->key, (size_t)n, true);
-    if (n < 0) return "a key with a bad escape";
-    if (n == 0) return "an empty key";
-    if (memchr(c->key, '\0', (size_t)n)) return "a key with a zero byte";
-    c->object.key = c->key;
-    c->object.key_bytes = (uint64_t)n;
-    c->there = true;
-    return NULL;
-}
-
-/* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
-    bool key = false, size = false;
-    char text[80] = "";
-    for (;;) {
-        int what = dlpi_s3_xml_next(&c->xml);
-        const char *wrong = NULL;
-        if (what <= DLPI_S3_XML_END) return c->xml.why;
-        if (what == DLPI_S3_XML_CLOSE && c->xml.depth < 2) break;
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth != 3) continue;
-        if (dlpi_s3_span_is(c->xml.name, "Key")) {
-            wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            key = true;
-        } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            size = !wrong && dlpi_s3_decimal(text, strlen(text), &c->object.bytes);
-        } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
-        } else if (dlpi_s3_span_is(c->xml.name, "ETag")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong && !dlpi_s3_copy(c->object.etag, sizeof c->object.etag, text))
-                c->object.etag[0] = '\0';
-        }
-        if (wrong) return wrong;
-    }
-    if (!key) return "an object without a key";
-    return size ? dlpi_s3_page_key(l, c) : "an object without a size";
-}
-
-/* Move a cursor to its next object, if there is one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_move(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int what;
-    c->there = false;
-    memset(&c->object, 0, sizeof c->object);
-    c->object.is_prefix = c->prefixes;
-    while ((what = dlpi_s3_xml_next(&c->xml)) > DLPI_S3_XML_END) {
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth < 2) continue;
-        if (c->xml.depth == 2) {
-            c->inside = dlpi_s3_span_is(c->xml.name, c->prefixes ? "CommonPrefixes" : "Contents");
-            if (c->inside && !c->prefixes) return dlpi_s3_page_object(l, c);
-        } else if (c->xml.depth == 3 && c->inside && dlpi_s3_span_is(c->xml.name, "Prefix")) {
-            const char *wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            return wrong ? wrong : dlpi_s3_page_key(l, c);
-        }
-    }
-    return what == DLPI_S3_XML_BAD ? c->xml.why : NULL;
-}
-
-static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes) {
-    memset(c, 0, sizeof *c);
-    c->prefixes = prefixes;
-    dlpi_s3_xml_begin(&c->xml, l->body, l->bytes);
-    return dlpi_s3_page_move(l, c);
-}
-
-/* Compare the cursor's key with those before, and keep it. Returns whether it may come now. */
-static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dlpi_s3_key *last) {
-    dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
-    int order = before.n > 0 ? dlpi_s3_span_order(now, before) : 1;
+/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
+    int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
     if (order == 0 || (order < 0 && !l->any_order)) return false;
-    memcpy(last->at, now.at, now.n);
-    last->bytes = now.n;
+    dlpi_s3_key_set(last, key);
     return true;
 }
 
 /* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
    prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
    what is wrong. */
-static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
-    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+static const char *dlpi_s3_list_asked(dlp_s3_list *l, dlpi_s3_span key, bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
     const char *field = NULL;
-    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+    if (strncmp(key.at, l->prefix, strlen(l->prefix)) != 0)
         field = "prefix";
     else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
-             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+             !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
         field = "start_after";
     if (!field) return NULL;
-    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
 }
 
-/* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
-   objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
-                                     dlpi_s3_key *last) {
-    const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
-    while (!wrong && c->there) {
-        if (!dlpi_s3_page_follows(l, c, last))
+/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
+   Returns NULL, or what is wrong. */
+static const char *dlpi_s3_list_check(dlp_s3_list *l, int kind, dlpi_s3_key *last) {
+    dlpi_s3_run *run = &l->now.run[kind];
+    const char *wrong = dlpi_s3_run_decode(run, l->now.escaped);
+    dlpi_s3_record r;
+    for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
+        if (!dlpi_s3_list_follows(l, key, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_asked(l, c);
-        if (!wrong) wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_list_asked(l, key, r.is_prefix);
     }
-    return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
+    return wrong;
 }
 
 /* The last key of a page that was taken is that of its objects, or that of its prefixes. */
@@ -247,18 +110,25 @@ static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
 /* Take in the page that has come to l->body. Returns NULL, or what is wrong; then the same page can
    be asked for again. */
 static const char *dlpi_s3_list_take(dlp_s3_list *l) {
-    char token[DLPI_S3_TOKEN];
-    const char *wrong = dlpi_s3_page_check(l, token);
+    dlpi_s3_page *p = &l->now;
+    const char *wrong = dlpi_s3_page_parse(p, l->body, l->bytes);
+    dlpi_s3_block *here = NULL;
     l->last[0] = l->last[1] = l->last[2];
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false, &l->last[0]);
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true, &l->last[1]);
-    if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
+    if (!wrong) wrong = dlpi_s3_list_check(l, DLPI_S3_OBJECTS, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_list_check(l, DLPI_S3_PREFIXES, &l->last[1]);
+    if (!wrong && !(here = dlpi_s3_page_merge(p))) wrong = dlpi_s3_page_memory;
+    if (!wrong && p->truncated && dlpi_s3_list_turns(l, p->token))
         wrong = "the server repeats a NextContinuationToken";
-    if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
+    if (!wrong) l->empty = here->n > 0 ? 0 : l->empty + 1;
     if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
         wrong = "page after page without a key, and no end";
-    if (wrong) return wrong;
-    memcpy(l->token, token, sizeof l->token);
+    if (wrong) {
+        free(here);
+        return wrong;
+    }
+    l->here = here;
+    l->truncated = p->truncated;
+    memcpy(l->token, p->token, sizeof l->token);
     dlpi_s3_list_goes(l);
     l->pages++;
     l->state = DLPI_S3_LIST_HAS;
@@ -332,7 +202,9 @@ static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
     }
     l->bytes = (size_t)r.received;
     wrong = dlpi_s3_list_take(l);
-    return wrong ? dlpi_s3_list_bad(l, DLP_ERR_REMOTE, err, wrong) : DLP_OK;
+    if (!wrong) return DLP_OK;
+    return dlpi_s3_list_bad(l, wrong == dlpi_s3_page_memory ? DLP_ERR_MEMORY : DLP_ERR_REMOTE, err,
+                            wrong);
 }
 
 /* ---- Calls. */
@@ -378,25 +250,13 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     return DLP_OK;
 }
 
-/* The cursor with the smaller key; NULL: the page is done. */
-static dlpi_s3_page *dlpi_s3_list_first(dlp_s3_list *l) {
-    dlpi_s3_page *a = &l->contents, *b = &l->prefixes;
-    dlpi_s3_span ka = {a->key, (size_t)a->object.key_bytes};
-    dlpi_s3_span kb = {b->key, (size_t)b->object.key_bytes};
-    if (!a->there || !b->there) return a->there ? a : b->there ? b : NULL;
-    return dlpi_s3_span_order(ka, kb) <= 0 ? a : b;
-}
-
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
-    if (list->given) dlpi_s3_page_move(list, list->given); /* take has seen that it is good */
     for (;;) {
         int rc;
-        if (list->state == DLPI_S3_LIST_HAS) list->given = dlpi_s3_list_first(list);
-        if (list->given) {
-            *out = list->given->object;
-            return DLP_OK;
-        }
+        if (list->here && dlpi_s3_block_take(list->here, out)) return DLP_OK;
+        free(list->here);
+        list->here = NULL;
         if (list->state == DLPI_S3_LIST_HAS)
             list->state = list->truncated ? DLPI_S3_LIST_WANTS : DLPI_S3_LIST_OVER;
         if (list->state == DLPI_S3_LIST_OVER) return DLP_END;
@@ -407,6 +267,9 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
 
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
+    free(list->here);
+    free(list->now.run[0].at);
+    free(list->now.run[1].at);
     free(list->body);
     free(list);
 }

@@ -93,7 +93,7 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
 
 /* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
    is no such code. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }

@@ -458,23 +458,24 @@ static void run_list(const char *s, size_t n) {
     static dlp_s3_list l;
     const char *wrong;
     size_t objects = 0;
+    dlp_s3_object o;
     l.state = DLPI_S3_LIST_WANTS;
     l.pages = l.mark = 0;
     l.body = own(s, n, false);
     l.bytes = n;
     wrong = dlpi_s3_list_take(&l);
     if (wrong)
-        CHECK(*wrong != 0 && l.state == DLPI_S3_LIST_WANTS && l.pages == 0);
+        CHECK(*wrong != 0 && l.state == DLPI_S3_LIST_WANTS && l.pages == 0 && !l.here);
     else
         CHECK(l.state == DLPI_S3_LIST_HAS && memchr(l.token, 0, sizeof l.token));
     if (!wrong && l.truncated) CHECK(l.token[0] != 0);
-    for (dlpi_s3_page *c; !wrong && (c = dlpi_s3_list_first(&l)) != NULL; objects++) {
-        const dlp_s3_object *o = &c->object;
-        CHECK(o->key_bytes > 0 && strlen(o->key) == o->key_bytes && o->modified_s >= -1);
-        CHECK(memchr(o->etag, 0, sizeof o->etag) && o->is_prefix == (c == &l.prefixes));
+    for (; !wrong && dlpi_s3_block_take(l.here, &o); objects++) {
+        CHECK(o.key_bytes > 0 && strlen(o.key) == o.key_bytes && o.modified_s >= -1);
+        CHECK(memchr(o.etag, 0, sizeof o.etag) && (o.is_prefix == 0 || o.bytes == 0));
         if (objects > n) abort();
-        CHECK(dlpi_s3_page_move(&l, c) == NULL); /* take has seen all of it */
     }
+    free(l.here);
+    l.here = NULL;
     free(l.body);
 }
 
