@@ -175,6 +175,10 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
+   A list has 20 KB. Each page under way has 16 KB and room for its answer: 256 KiB, more if answers
+   are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
+   ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
@@ -652,6 +656,8 @@ typedef struct dlp_s3_list_desc {
     int32_t page;            /* 0: 1,000 keys a request; 1..1000 */
     int32_t any_order;       /* 1: as a server has them that does not sort, such as one of directory
                                 buckets; not all keys that come twice are found then */
+    int32_t requests; /* pages asked for at once, at most; 0: 32, or half of max_requests if that is
+                         less; 1: one after the other, as always with a delimiter or any_order */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
@@ -665,7 +671,13 @@ typedef struct dlp_s3_object {
 
 typedef struct dlp_s3_list dlp_s3_list;
 
-/* List objects and common prefixes in order of their bytes, page by page. Nothing is asked for yet.
+/* List objects and common prefixes in order of their bytes. Nothing is asked for yet.
+   Pages are asked for side by side. The list is split into ranges of keys where the keys of its
+   first pages suggest it, and each range is listed by itself (start-after). Keys are given out in
+   order, each once. A key that comes before its turn is kept, in about 100 bytes, in 256 MiB at
+   most; half of that is for the ranges whose turn is next. A list side by side takes more requests:
+   at most twice as many pages, and twice "requests". Some servers refuse a start-after that is no
+   key, or ignore it. Then the log is told, and the list is asked for page after page.
    S3 sorts a list (but that of a directory bucket); for servers that do not there is any_order.
    out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
    (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.
@@ -675,7 +687,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
    come twice, are not in order, or were not asked for, are an error, and so is a server that leads
-   in a circle.
+   in a circle. An error of a page that is not next is told when its turn comes. A request that failed
+   names the key behind which its page is.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */
@@ -6891,8 +6904,15 @@ struct dlpi_s3_range {
     unsigned size_class;
 };
 
+/* Requests of one user of an io: how many are out, and those that are over, linked by internal. */
+typedef struct dlpi_s3_over {
+    uint32_t out;
+    dlp_s3_request *first, *last;
+} dlpi_s3_over;
+
 struct dlpi_s3_op {
     dlp_s3_request *r;
+    dlpi_s3_over *over; /* where it goes at its end */
     dlpi_s3_origin *origin;
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
@@ -6936,7 +6956,7 @@ struct dlp_s3_io {
     dlpi_s3_range *ranges;
     dlpi_s3_connection *connections;
     uint32_t n_ops, n_connections;
-    uint32_t ops_out, connections_out, n_idle;
+    uint32_t connections_out, n_idle;
     uint32_t on_wire; /* ranges with a connection */
     uint64_t bytes_out;
     dlpi_s3_node free_ops, free_ranges, free_connections;
@@ -6946,13 +6966,12 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;                /* by which return of the server */
-    uint64_t look_ns;                 /* between two looks at a body */
-    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;                /* what had come by then has been seen to */
-    uint64_t good_ns;                 /* when the last answer came */
-    dlp_s3_request *done, *done_last; /* linked by internal */
-    dlp_s3_request *awaited_one;      /* by dlp_s3_do */
+    uint64_t woken_ns;               /* by which return of the server */
+    uint64_t look_ns;                /* between two looks at a body */
+    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
+    uint64_t heard_ns;               /* what had come by then has been seen to */
+    uint64_t good_ns;                /* when the last answer came */
+    dlpi_s3_over over;               /* of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
@@ -7301,31 +7320,33 @@ static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     }
 }
 
-static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
-    dlp_s3_request *r = op->r;
+/* Take an op out of all that it is in; its request is the caller's again. */
+static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
     dlpi_s3_ring_out(&op->node);
     op->origin->ops--;
-    io->ops_out--;
     io->bytes_out -= op->cost;
+    op->over->out--;
+    op->r->internal = NULL;
     dlpi_s3_ring_first(&io->free_ops, &op->node);
+}
+
+static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_over *over = op->over;
+    dlpi_s3_op_leave(io, op);
     r->code = code;
     if (code != DLP_OK)
         dlpi_s3_error_place(op, code);
     else if (op->failed)
         memset(&r->error, 0, sizeof r->error);
     dlpi_s3_tally(io, code == DLP_OK ? DLPI_S3_N_OBJECTS : DLPI_S3_N_FAILED, 1);
-    r->internal = NULL;
-    if (r == io->awaited_one) {
-        io->awaited_one = NULL;
-        return;
-    }
-    if (io->done)
-        io->done_last->internal = r;
+    if (over->first)
+        over->last->internal = r;
     else
-        io->done = r;
-    io->done_last = r;
+        over->first = r;
+    over->last = r;
 }
 
 __attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,
@@ -9301,7 +9322,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+/* As dlp_s3_submit; at its end the request goes to over. */
+static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
     const char *why;
     int code;
@@ -9324,7 +9346,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     r->etag[0] = '\0';
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
-    io->ops_out++;
+    op->over = over;
+    over->out++;
     io->bytes_out += op->cost;
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
@@ -9335,16 +9358,17 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return DLP_OK;
 }
 
-/* Take requests that are over off their list. */
-static int dlpi_s3_take_done(dlp_s3_io *io, dlp_s3_request **done, int max) {
-    int n = 0;
-    while (n < max && io->done) {
-        dlp_s3_request *r = io->done;
-        io->done = (dlp_s3_request *)r->internal;
-        r->internal = NULL;
-        done[n++] = r;
-    }
-    return n;
+DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+    return dlpi_s3_submit(io, r, io ? &io->over : NULL);
+}
+
+/* Take the first request that is over; NULL: there is none. */
+static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
+    dlp_s3_request *r = over->first;
+    if (!r) return NULL;
+    over->first = (dlp_s3_request *)r->internal;
+    r->internal = NULL;
+    return r;
 }
 
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
@@ -9354,16 +9378,18 @@ static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
 
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
     uint64_t until;
+    int n = 0;
     if (!io || (!done && max > 0)) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
     if (max <= 0) return 0;
     io->now = dlpi_s3_now_ns();
     until = dlpi_s3_until(io, timeout_ms);
-    while (!io->done && io->ops_out) {
+    while (!io->over.first && io->over.out > 0) {
         if (dlpi_s3_turn(io, until) != 0) return DLP_ERR_SYSTEM;
         if (io->now >= until) break;
     }
-    return dlpi_s3_take_done(io, done, max);
+    while (n < max && (done[n] = dlpi_s3_over_take(&io->over)) != NULL) n++;
+    return n;
 }
 
 /* End a request at once, because nothing can go on. */
@@ -9375,15 +9401,14 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
 }
 
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
+    dlpi_s3_over mine = {0, NULL, NULL};
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
-    io->awaited_one = r;
-    code = dlp_s3_submit(io, r);
-    if (code != DLP_OK) io->awaited_one = NULL;
-    while (io->awaited_one) {
+    code = dlpi_s3_submit(io, r, &mine);
+    while (code == DLP_OK && !mine.first) {
         int errnum = dlpi_s3_turn(io, UINT64_MAX);
-        if (errnum != 0 && io->awaited_one) return dlpi_s3_give_up(io, r, errnum);
+        if (errnum != 0 && !mine.first) return dlpi_s3_give_up(io, r, errnum);
     }
     return code != DLP_OK ? code : r->code;
 }
@@ -9784,7 +9809,8 @@ typedef struct dlpi_s3_run {
 /* Records in order that wait to be given out. */
 typedef struct dlpi_s3_block {
     struct dlpi_s3_block *next;
-    size_t n, at; /* bytes of records; where the next one begins */
+    size_t n, at,
+        given; /* bytes of records; where the next one begins, and the last that was given */
     char records[];
 } dlpi_s3_block;
 
@@ -9980,21 +10006,25 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block. Returns it, or NULL: no memory. */
-static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p) {
+/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high (NULL:
+   no end). Returns it, or NULL: no memory. */
+static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
+                                         const dlpi_s3_key *high) {
     dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
     size_t at[2] = {0, 0};
     if (!b) return NULL;
     b->next = NULL;
-    b->n = b->at = 0;
+    b->n = b->at = b->given = 0;
     for (int which; (which = dlpi_s3_page_next(p, at)) >= 0;) {
+        const char *from = p->run[which].at + at[which];
         dlpi_s3_record r;
-        size_t n;
-        dlpi_s3_record_at(p->run[which].at + at[which], &r);
-        n = dlpi_s3_record_size(&r);
-        memcpy(b->records + b->n, p->run[which].at + at[which], n);
-        b->n += n;
+        dlpi_s3_span key = dlpi_s3_record_at(from, &r);
+        size_t n = dlpi_s3_record_size(&r);
         at[which] += n;
+        if (high && dlpi_s3_span_order(key, dlpi_s3_key_span(high)) > 0) break;
+        if (low->bytes > 0 && dlpi_s3_span_order(key, dlpi_s3_key_span(low)) <= 0) continue;
+        memcpy(b->records + b->n, from, n);
+        b->n += n;
     }
     return b;
 }
@@ -10012,51 +10042,216 @@ static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     out->modified_s = r.modified_s;
     out->is_prefix = r.is_prefix;
     memcpy(out->etag, key.at + key.n + 1, r.etag_bytes + 1u);
+    b->given = b->at;
     b->at += dlpi_s3_record_size(&r);
     return true;
 }
 
-/* ---- lists ---- */
+/* ---- where a range of keys is split ----
+   Keys are numbers, written in the bytes that keys have where they differ. A range is split in its
+   middle. If all keys of a page begin alike, it is split behind groups instead. A group has all keys
+   that begin with the same n bytes as the page's last key; several n are tried at once. So the end of a common
+   prefix is found in one step. A split need not be a key. A bad one costs a request that finds
+   nothing. */
+
+typedef struct dlpi_s3_alphabet {
+    bool has[256];
+    uint16_t rank[256]; /* members below it */
+    uint16_t n;
+} dlpi_s3_alphabet;
+
+/* Count the bytes that two texts have in common at their front. */
+static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
+    size_t n = 0;
+    while (n < a.n && n < b.n && a.at[n] == b.at[n]) n++;
+    return n;
+}
+
+/* Take in three bytes of a key, from one on. kinds: letters and digits stand for all of their
+   kind. */
+static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
+    static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
+                                      "GHIJKLMNOPQRSTUVWXYZ"};
+    bool more = false;
+    for (size_t i = from; i < key.n && i < from + 3; i++) {
+        uint8_t c = (uint8_t)key.at[i];
+        if (a->has[c]) continue;
+        a->has[c] = more = true;
+        for (size_t k = 0; kinds && k < sizeof all / sizeof all[0]; k++)
+            for (const char *m = strchr(all[k], c) ? all[k] : ""; *m; m++)
+                a->has[(uint8_t)*m] = true;
+    }
+    if (!more) return;
+    a->n = 0;
+    for (int c = 0; c < 256; c++) {
+        a->rank[c] = a->n;
+        a->n = (uint16_t)(a->n + a->has[c]);
+    }
+}
+
+/* The place of a key among all that share its first bytes, 0 to 1. */
+static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
+    double at = 0, unit = 1;
+    for (size_t i = from; i < key.n && unit > 1e-17; i++) {
+        uint8_t c = (uint8_t)key.at[i];
+        unit /= a->n + 1; /* 0 is a key's end */
+        at += unit * (a->rank[c] + 1);
+        if (!a->has[c]) break;
+    }
+    return at;
+}
+
+/* Count the bytes at the front of a text that are whole characters of UTF-8. */
+static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
+    size_t whole = 0;
+    while (whole < n) {
+        uint8_t c = (uint8_t)at[whole];
+        size_t more = c < 0x80 ? 0 : c < 0xc2 ? 9 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : 9;
+        uint8_t next = more > 0 && whole + 1 < n ? (uint8_t)at[whole + 1] : 0x80;
+        if (more > n - whole - 1) break;
+        if ((c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90))
+            break;
+        if (c == 0xf4 && next > 0x8f) break;
+        for (size_t i = 1; i <= more; i++)
+            if (((uint8_t)at[whole + i] & 0xc0) != 0x80) return whole;
+        whole += more + 1;
+    }
+    return whole;
+}
+
+/* Have n bytes end with a whole character of UTF-8: the first one that is none is made one, or cut.
+   Returns the new length; there is room for 3 bytes more. */
+static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
+    size_t whole = dlpi_s3_utf8_whole(at, n);
+    uint8_t lead = whole < n ? (uint8_t)at[whole] : 0;
+    size_t end = whole + (lead < 0xc2 || lead > 0xf4 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4);
+    for (size_t i = whole + 1; i < end; i++)
+        if (i >= n || ((uint8_t)at[i] & 0xc0) != 0x80)
+            at[i] = i == whole + 1 && (lead == 0xed || lead == 0xf4) ? '\x80' : '\xa0';
+    return dlpi_s3_utf8_whole(at, end);
+}
+
+/* Whether a text may split a range, the end of which may be none (NULL). */
+static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
+    if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
+    return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
+}
+
+/* Find a split about in the middle of a range, all keys of which share their first bytes. Returns
+   false: there is none. */
+static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
+                                 const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
+    double x = dlpi_s3_alphabet_place(a, low, from), y = 1;
+    size_t n = from, fits = 0;
+    if (high) y = dlpi_s3_alphabet_place(a, dlpi_s3_key_span(high), from);
+    if (a->n == 0 || from > low.n || from + 12 > DLPI_S3_LIST_TEXT) return false;
+    memcpy(out->at, low.at, from);
+    x += (y - x) / 2;
+    for (int i = 0; i < 12 && (fits == 0 || n < fits + 2); i++) {
+        int digit, c = 0;
+        x *= a->n + 1;
+        digit = x >= a->n ? a->n : x < 1 ? 1 : (int)x;
+        x = x > digit ? x - digit : 0;
+        while (!a->has[c] || a->rank[c] + 1 < digit) c++;
+        out->at[n++] = (char)c;
+        if (fits == 0 && dlpi_s3_split_fits((dlpi_s3_span){out->at, n}, low, high)) fits = n;
+    }
+    out->bytes = dlpi_s3_utf8_mend(out->at, n);
+    out->at[out->bytes] = '\0';
+    return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
+}
+
+/* Find the split behind all keys that begin with the first n bytes of low. Returns false: there is
+   none. */
+static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size_t n,
+                                 dlpi_s3_key *out) {
+    if (n == 0 || n > low.n || n > DLPI_S3_LIST_TEXT) return false;
+    if (low.at[n - 1] < ' ' || low.at[n - 1] > '}') return false;
+    dlpi_s3_key_set(out, (dlpi_s3_span){low.at, n});
+    out->at[n - 1]++;
+    return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
+}
+
+/* ---- lists ----
+   A list is a chain of segments, in the order of their keys. A segment is a range of keys: those
+   behind a split, up to and with the next split. There is one segment at first. If fewer pages are
+   under way than may be, the segment with most keys left is split. The new segment asks for its
+   first page at once. The records of the first segment are given out; those of others are kept as
+   blocks.
+
+   If the server does not start behind a split, the segments are dropped. The list is then asked for
+   from its beginning, page after page, and keys that were given out are passed over. */
 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
 #define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
+#define DLPI_S3_LIST_REQUESTS 32
+#define DLPI_S3_LEFT_UNKNOWN 1e300 /* keys, or a few times fewer */
 
 #ifndef DLPI_S3_LIST_EMPTY
 #define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
 #endif
+#ifndef DLPI_S3_LIST_HOLD
+#define DLPI_S3_LIST_HOLD (256u << 20) /* bytes of records kept before their turn */
+#endif
 
-enum { DLPI_S3_LIST_WANTS = 0, DLPI_S3_LIST_HAS, DLPI_S3_LIST_OVER };
+enum {
+    DLPI_S3_SEGMENT_WANTS = 0, /* its next page is to be asked for */
+    DLPI_S3_SEGMENT_ASKED,
+    DLPI_S3_SEGMENT_FAILED, /* which is told when its turn comes; then it wants its page again */
+    DLPI_S3_SEGMENT_OVER
+};
+
+typedef struct dlpi_s3_segment {
+    struct dlpi_s3_segment *next;
+    int32_t state;
+    bool bounded;                   /* it ends at high, which is its own */
+    bool split;                     /* it begins behind a split, at low; else behind start_after */
+    bool whole;                     /* no split was found since its last page */
+    double left;                    /* keys that it seems to have left; DLPI_S3_LEFT_UNKNOWN */
+    size_t same;                    /* bytes that all keys of its last page begin with */
+    char token[DLPI_S3_TOKEN];      /* of its next page; "": the first */
+    uint64_t pages, mark;           /* pages that came; the page when marked was taken */
+    uint32_t empty;                 /* pages without a key, one after the other */
+    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
+    dlpi_s3_block *blocks, *blocks_last;
+    dlpi_s3_key low, high, last; /* last: its last key so far */
+    dlp_s3_error error;          /* FAILED */
+} dlpi_s3_segment;
+
+/* A page that is asked for. */
+typedef struct dlpi_s3_page_request {
+    struct dlpi_s3_page_request *next; /* of the list's */
+    dlpi_s3_segment *of;               /* NULL: it is free */
+    dlp_s3_request r;
+    size_t size;
+    char *body;
+    char query[DLPI_S3_LIST_QUERY];
+} dlpi_s3_page_request;
 
 struct dlp_s3_list {
     dlp_s3_io *io;
     char bucket[256];
     char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
     char start_after[DLPI_S3_LIST_TEXT + 1];
-    int32_t page, state;
-    bool any_order;            /* of keys */
-    bool truncated;            /* there are more pages */
-    char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
-    char query[DLPI_S3_LIST_QUERY];
-    uint64_t pages, mark;           /* pages fetched; the page when marked was taken */
-    uint32_t empty;                 /* pages without a key, one after the other */
-    dlpi_s3_key last[3];            /* of this page's objects, its prefixes, and the pages before */
-    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
-    char *body;
-    size_t size, bytes;
-    dlpi_s3_page now;    /* as it was parsed last */
-    dlpi_s3_block *here; /* the page whose records are given out; NULL: none */
+    int32_t page;
+    uint32_t most;  /* pages asked for at once */
+    bool any_order; /* of keys */
+    bool ignored;   /* the last page has a key that is not behind where it was to start */
+    dlpi_s3_over over;
+    dlpi_s3_page_request *asks;
+    dlpi_s3_segment *first;
+    uint64_t asked, useful; /* pages; those that had keys */
+    uint64_t held;          /* bytes of blocks */
+    uint32_t segments;
+    size_t room; /* bytes for an answer, as answers have needed */
+    dlpi_s3_alphabet alphabet;
+    dlpi_s3_page now;    /* the page that was parsed last */
+    dlpi_s3_key last[2]; /* of its objects and prefixes */
+    dlpi_s3_key given;   /* the last key of the blocks that were given out, */
+    dlpi_s3_key upto;    /* and up to which keys are passed over */
     char why[200];       /* what is wrong with a key of the page */
 };
-
-/* Say what is wrong with a page. */
-static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, const char *what) {
-    if (!err) return code;
-    memset(err, 0, sizeof *err);
-    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
-    return dlpi_s3_set_error(err, code, 0, "page %llu of the list: %s",
-                             (unsigned long long)l->pages + 1, what);
-}
 
 /* ---- A page. */
 
@@ -10071,15 +10266,18 @@ static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3
 /* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
    prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
    what is wrong. */
-static const char *dlpi_s3_list_asked(dlp_s3_list *l, dlpi_s3_span key, bool is_prefix) {
+static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
+                                      bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
     const char *field = NULL;
+    if (s->split) after = dlpi_s3_key_span(&s->low);
     if (strncmp(key.at, l->prefix, strlen(l->prefix)) != 0)
         field = "prefix";
     else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
              !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
         field = "start_after";
     if (!field) return NULL;
+    l->ignored = s->split;
     snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
@@ -10087,66 +10285,235 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, dlpi_s3_span key, bool is_
 
 /* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
    Returns NULL, or what is wrong. */
-static const char *dlpi_s3_list_check(dlp_s3_list *l, int kind, dlpi_s3_key *last) {
+static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
+                                      dlpi_s3_key *last) {
     dlpi_s3_run *run = &l->now.run[kind];
     const char *wrong = dlpi_s3_run_decode(run, l->now.escaped);
     dlpi_s3_record r;
+    *last = s->last;
     for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
         dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
         if (!dlpi_s3_list_follows(l, key, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_list_asked(l, key, r.is_prefix);
+        wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
     }
     return wrong;
 }
 
-/* The last key of a page that was taken is that of its objects, or that of its prefixes. */
-static void dlpi_s3_list_goes(dlp_s3_list *l) {
-    dlpi_s3_span objects = {l->last[0].at, l->last[0].bytes};
-    dlpi_s3_span prefixes = {l->last[1].at, l->last[1].bytes};
-    l->last[2] = l->last[dlpi_s3_span_order(objects, prefixes) < 0];
-}
-
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
    taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
-static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
+static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
-    if (l->pages > 0 && (memcmp(hash, l->before, 32) == 0 || memcmp(hash, l->marked, 32) == 0))
+    if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
         return true;
-    memcpy(l->before, hash, sizeof hash);
-    if (l->pages < l->mark) return false;
-    memcpy(l->marked, hash, sizeof hash);
-    l->mark = l->pages == 0 ? 1 : 2 * l->pages;
+    memcpy(s->before, hash, sizeof hash);
+    if (s->pages < s->mark) return false;
+    memcpy(s->marked, hash, sizeof hash);
+    s->mark = s->pages == 0 ? 1 : 2 * s->pages;
     return false;
 }
 
-/* Take in the page that has come to l->body. Returns NULL, or what is wrong; then the same page can
-   be asked for again. */
-static const char *dlpi_s3_list_take(dlp_s3_list *l) {
-    dlpi_s3_page *p = &l->now;
-    const char *wrong = dlpi_s3_page_parse(p, l->body, l->bytes);
-    dlpi_s3_block *here = NULL;
-    l->last[0] = l->last[1] = l->last[2];
-    if (!wrong) wrong = dlpi_s3_list_check(l, DLPI_S3_OBJECTS, &l->last[0]);
-    if (!wrong) wrong = dlpi_s3_list_check(l, DLPI_S3_PREFIXES, &l->last[1]);
-    if (!wrong && !(here = dlpi_s3_page_merge(p))) wrong = dlpi_s3_page_memory;
-    if (!wrong && p->truncated && dlpi_s3_list_turns(l, p->token))
-        wrong = "the server repeats a NextContinuationToken";
-    if (!wrong) l->empty = here->n > 0 ? 0 : l->empty + 1;
-    if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
-        wrong = "page after page without a key, and no end";
-    if (wrong) {
-        free(here);
-        return wrong;
+/* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
+   keys are made of. */
+static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
+    dlpi_s3_record r;
+    double x, y, z, n = 0;
+    size_t from;
+    s->whole = false;
+    first = dlpi_s3_record_at(b->records, &r);
+    s->same = dlpi_s3_span_common(first, last);
+    for (size_t at = 0; at < b->n; at += dlpi_s3_record_size(&r), n++)
+        dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_record_at(b->records + at, &r), s->same, true);
+    from = s->bounded ? dlpi_s3_span_common(first, high) : strlen(l->prefix);
+    x = dlpi_s3_alphabet_place(&l->alphabet, first, from);
+    y = dlpi_s3_alphabet_place(&l->alphabet, last, from);
+    z = s->bounded ? dlpi_s3_alphabet_place(&l->alphabet, high, from) : 1;
+    s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
+}
+
+/* Have the segment go on behind the page of which a block was made. */
+static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
+    const dlpi_s3_key *last = &l->last[0];
+    if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
+        last = &l->last[1];
+    s->last = *last;
+    s->pages++;
+    s->state = l->now.truncated ? DLPI_S3_SEGMENT_WANTS : DLPI_S3_SEGMENT_OVER;
+    if (s->bounded && dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&s->high)) >= 0)
+        s->state = DLPI_S3_SEGMENT_OVER;
+    memcpy(s->token, l->now.token, sizeof s->token);
+    s->left = 0;
+    l->useful += b->n > 0;
+    if (s->state != DLPI_S3_SEGMENT_OVER && b->n > 0 && l->most > 1) dlpi_s3_list_measure(l, s, b);
+    if (b->n == 0) {
+        free(b);
+        return;
     }
-    l->here = here;
-    l->truncated = p->truncated;
-    memcpy(l->token, p->token, sizeof l->token);
-    dlpi_s3_list_goes(l);
-    l->pages++;
-    l->state = DLPI_S3_LIST_HAS;
-    return NULL;
+    if (s->blocks)
+        s->blocks_last->next = b;
+    else
+        s->blocks = b;
+    s->blocks_last = b;
+    l->held += b->n;
+}
+
+/* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
+   again. */
+static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
+                                     size_t n) {
+    dlpi_s3_page *p = &l->now;
+    const char *wrong = dlpi_s3_page_parse(p, body, n);
+    dlpi_s3_block *b = NULL;
+    l->ignored = false;
+    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_OBJECTS, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
+    if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
+        wrong = dlpi_s3_page_memory;
+    if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
+        wrong = "the server repeats a NextContinuationToken";
+    if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
+    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY)
+        wrong = "page after page without a key, and no end";
+    if (wrong)
+        free(b);
+    else
+        dlpi_s3_segment_on(l, s, b);
+    return wrong;
+}
+
+/* ---- Segments. */
+
+static dlpi_s3_segment *dlpi_s3_segment_new(void) {
+    return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
+}
+
+/* Remember the last key that was given out, if it is of the segment's first block. */
+static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
+    dlpi_s3_record r;
+    if (!s->blocks || s->blocks->at == 0) return;
+    dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
+}
+
+/* Free the segment's first block, all of which was given out, or the segment goes. */
+static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
+    dlpi_s3_block *b = s->blocks;
+    l->held -= b->n;
+    s->blocks = b->next;
+    free(b);
+}
+
+/* Free the first segment. */
+static void dlpi_s3_list_drop(dlp_s3_list *l) {
+    dlpi_s3_segment *s = l->first;
+    while (s->blocks) dlpi_s3_list_drop_block(l, s);
+    l->first = s->next;
+    l->segments--;
+    free(s);
+}
+
+/* Join segments that are over with those behind them that are, too. */
+static void dlpi_s3_list_join(dlp_s3_list *l) {
+    for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
+        if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
+            s = next;
+            continue;
+        }
+        if (!s->blocks)
+            s->blocks = next->blocks;
+        else
+            s->blocks_last->next = next->blocks;
+        if (next->blocks) s->blocks_last = next->blocks_last;
+        s->next = next->next;
+        l->segments--;
+        free(next);
+    }
+}
+
+/* Split the segment. Returns the one behind the split; NULL: no memory. */
+static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
+                                         const dlpi_s3_key *split, double left) {
+    dlpi_s3_segment *more = dlpi_s3_segment_new();
+    if (!more) return NULL;
+    more->next = s->next;
+    more->low = *split;
+    more->split = true;
+    more->high = s->high;
+    more->bounded = s->bounded;
+    more->left = left;
+    s->next = more;
+    s->high = *split;
+    s->bounded = true;
+    l->segments++;
+    return more;
+}
+
+/* Split the segment behind the groups of keys that begin as its last page does, at most n times.
+   Returns whether it was split. */
+static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
+    dlpi_s3_segment *at = s;
+    dlpi_s3_key *split = &l->last[0];
+    for (uint32_t i = 0; i < n && at; i++) {
+        size_t steps = s->same - from, bytes;
+        if (i >= steps) break;
+        bytes = from + 1 + (steps <= n ? steps - 1 - i : (n - 1 - i) * steps / n);
+        if (dlpi_s3_split_behind(dlpi_s3_key_span(&s->last), at->bounded ? &at->high : NULL, bytes,
+                                 split) &&
+            (at == s ||
+             dlpi_s3_span_order(dlpi_s3_key_span(split), dlpi_s3_key_span(&at->low)) > 0))
+            at = dlpi_s3_list_cut(l, at, split, DLPI_S3_LEFT_UNKNOWN);
+    }
+    s->left = 0; /* until its next page */
+    return at != s;
+}
+
+/* Split the segment, into at most n more. Returns whether that was possible. */
+static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
+    dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
+    const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
+    size_t from = high ? dlpi_s3_span_common(low, dlpi_s3_key_span(high)) : strlen(l->prefix);
+    if (s->pages > 0 && s->same >= from + 4) return dlpi_s3_list_ladder(l, s, from, n);
+    dlpi_s3_alphabet_learn(&l->alphabet, low, from, false);
+    if (high) dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_key_span(high), from, false);
+    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0])) return false;
+    if (!dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2)) return false;
+    s->left /= 2;
+    return true;
+}
+
+/* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
+    if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
+    return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
+           (i < l->most && l->held < DLPI_S3_LIST_HOLD);
+}
+
+/* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
+   may be asked for. */
+static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
+    dlpi_s3_segment *longest = NULL;
+    uint32_t i = 0, under_way = 0;
+    for (dlpi_s3_segment *s = l->first; s; s = s->next, i++) {
+        if (!dlpi_s3_list_may(l, s, i)) continue;
+        under_way++;
+        if (s->whole || s->left < 3.0 * l->page ||
+            (s->pages == 0 && s->left >= DLPI_S3_LEFT_UNKNOWN / 4))
+            continue;
+        if (!longest || s->left > longest->left) longest = s;
+    }
+    *out = under_way < l->most ? l->most - under_way : 0;
+    if (l->segments >= 4 * l->most || l->asked + under_way >= 2 * (l->useful + l->most)) *out = 0;
+    return *out > 0 ? longest : NULL;
+}
+
+/* Split segments until as many pages can be asked for as may be. */
+static void dlpi_s3_list_spread(dlp_s3_list *l) {
+    dlpi_s3_segment *s;
+    uint32_t n;
+    dlpi_s3_list_join(l);
+    while (l->most > 1 && (s = dlpi_s3_list_longest(l, &n)) != NULL)
+        s->whole = !dlpi_s3_list_split(l, s, n);
 }
 
 /* ---- Requests. */
@@ -10159,66 +10526,177 @@ static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *val
     dlpi_s3_out_escaped(o, value);
 }
 
-/* Write the query of the next page, its names in order. */
-static void dlpi_s3_list_query(dlp_s3_list *l) {
-    dlpi_s3_out o = {l->query, sizeof l->query, 0};
+/* Write the query of the segment's next page, its names in order. */
+static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
+    dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_list_param(&o, "continuation-token", l->token);
+    dlpi_s3_list_param(&o, "continuation-token", s->token);
     dlpi_s3_list_param(&o, "delimiter", l->delimiter);
     dlpi_s3_list_param(&o, "encoding-type", "url");
     dlpi_s3_list_param(&o, "list-type", "2");
     dlpi_s3_list_param(&o, "max-keys", page);
     dlpi_s3_list_param(&o, "prefix", l->prefix);
-    if (!l->token[0]) dlpi_s3_list_param(&o, "start-after", l->start_after);
+    if (!s->token[0]) dlpi_s3_list_param(&o, "start-after", s->split ? s->low.at : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
-/* Make room for at least want bytes of an answer. What was there is not kept. */
-static int dlpi_s3_list_room(dlp_s3_list *l, uint64_t want, dlp_s3_error *err) {
-    size_t size = l->size > 0 ? l->size : DLPI_S3_PAGE_FIRST;
-    char *body;
-    if (want > DLPI_S3_PAGE_MOST)
-        return dlpi_s3_list_bad(l, DLP_ERR_LIMIT, err, "the answer is larger than 16 MiB");
-    while (size < want) size *= 2;
-    if (size == l->size) return DLP_OK;
-    body = malloc(size);
-    if (!body) return dlpi_s3_list_bad(l, DLP_ERR_MEMORY, err, "no memory for the answer");
-    free(l->body);
-    l->body = body;
-    l->size = size;
-    return DLP_OK;
+/* Say what is wrong with the segment's next page. */
+static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
+                            dlp_s3_error *err, const char *what) {
+    char place[120] = "";
+    if (!err) return code;
+    memset(err, 0, sizeof *err);
+    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
+    if (s->split) snprintf(place, sizeof place, " behind '%.80s'", s->low.at);
+    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s", (unsigned long long)s->pages + 1,
+                      place, what);
+    dlpi_s3_one_line(err->message);
+    return code;
 }
 
-/* Fetch the next page, with more room as long as it does not fit: as much as it takes, or twice as
-   much where the server does not tell. */
-static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
-    uint64_t want = 1;
-    dlp_s3_request r;
-    const char *wrong;
+/* A record for one more page, with room for its answer; NULL: no memory. */
+static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
+    dlpi_s3_page_request *a = l->asks;
+    while (a && a->of) a = a->next;
+    if (!a) {
+        a = (dlpi_s3_page_request *)calloc(1, sizeof *a);
+        if (!a) return NULL;
+        a->next = l->asks;
+        l->asks = a;
+    }
+    if (a->size >= l->room) return a;
+    free(a->body);
+    a->body = (char *)malloc(l->room);
+    a->size = a->body ? l->room : 0;
+    return a->body ? a : NULL;
+}
+
+/* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
+    dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
-    dlpi_s3_list_query(l);
-    for (;;) {
-        rc = dlpi_s3_list_room(l, want, err);
-        if (rc != DLP_OK) return rc;
-        memset(&r, 0, sizeof r);
-        r.method = DLP_S3_GET;
-        r.bucket = l->bucket, r.key = "", r.query = l->query;
-        r.body = l->body, r.capacity = l->size;
-        rc = dlp_s3_do(l->io, &r);
-        want = r.object_bytes > 0 ? r.object_bytes : 2 * (uint64_t)l->size;
-        if (rc != DLP_ERR_LENGTH || want <= l->size) break;
+    if (!a) return dlpi_s3_list_bad(l, s, DLP_ERR_MEMORY, err, "no memory for the answer");
+    memset(&a->r, 0, sizeof a->r);
+    a->r.bucket = l->bucket, a->r.key = "", a->r.query = a->query;
+    a->r.body = a->body, a->r.capacity = a->size;
+    a->r.user = a;
+    dlpi_s3_list_query(l, s, a->query);
+    rc = dlpi_s3_submit(l->io, &a->r, &l->over);
+    if (rc == DLP_OK) {
+        a->of = s;
+        s->state = DLPI_S3_SEGMENT_ASKED;
+        l->asked++;
+    } else if (err) {
+        *err = a->r.error;
+        if (!err->code) err->code = rc; /* FULL: not of this request */
     }
-    if (rc != DLP_OK) {
-        if (err) *err = r.error;
-        if (err && !err->code) err->code = rc; /* FULL, FORKED: not of this request */
-        return rc;
+    return rc;
+}
+
+/* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
+    uint32_t i = 0;
+    int rc = DLP_OK;
+    for (dlpi_s3_segment *s = l->first; s && rc == DLP_OK && l->over.out < l->most; s = s->next)
+        if (dlpi_s3_list_may(l, s, i++) && s->state == DLPI_S3_SEGMENT_WANTS)
+            rc = dlpi_s3_list_ask(l, s, err);
+    return l->over.out > 0 || l->over.first ? DLP_OK : rc;
+}
+
+/* Give up all pages that are under way. */
+static void dlpi_s3_list_cancel(dlp_s3_list *l) {
+    while (dlpi_s3_over_take(&l->over)) continue;
+    for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
+        if (a->r.internal) dlpi_s3_op_leave(l->io, (dlpi_s3_op *)a->r.internal);
+        a->of = NULL;
     }
-    l->bytes = (size_t)r.received;
-    wrong = dlpi_s3_list_take(l);
-    if (!wrong) return DLP_OK;
-    return dlpi_s3_list_bad(l, wrong == dlpi_s3_page_memory ? DLP_ERR_MEMORY : DLP_ERR_REMOTE, err,
-                            wrong);
+}
+
+/* Begin the list again, page after page, behind the last key that was given out. */
+static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
+    dlpi_s3_segment *s = l->first;
+    dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
+                l->bucket, why);
+    dlpi_s3_list_cancel(l);
+    dlpi_s3_list_given(l, s);
+    l->upto = l->given;
+    while (s->next) {
+        dlpi_s3_segment *next = s->next;
+        s->next = next->next;
+        while (next->blocks) dlpi_s3_list_drop_block(l, next);
+        l->segments--;
+        free(next);
+    }
+    while (s->blocks) dlpi_s3_list_drop_block(l, s);
+    memset(s, 0, sizeof *s);
+    l->most = 1;
+}
+
+/* A page's request has ended badly. */
+static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
+    dlpi_s3_segment *s = a->of;
+    int status = a->r.error.http_status;
+    size_t n;
+    if (s->split && s->pages == 0 && (status == 400 || status == 501)) {
+        dlpi_s3_list_serial(l, a->r.error.message);
+        return;
+    }
+    s->state = DLPI_S3_SEGMENT_FAILED;
+    s->error = a->r.error;
+    n = strlen(s->error.message);
+    if (s->last.bytes > 0 || s->split)
+        snprintf(s->error.message + n, sizeof s->error.message - n, "; page behind '%.100s'",
+                 s->last.bytes > 0 ? s->last.at : s->low.at);
+    dlpi_s3_one_line(s->error.message);
+}
+
+/* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
+   it takes, or twice as much if the server does not tell. */
+static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
+    uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
+    dlpi_s3_segment *s = a->of;
+    const char *wrong;
+    int code = DLP_ERR_REMOTE;
+    s->state = DLPI_S3_SEGMENT_WANTS;
+    if (a->r.code == DLP_ERR_LENGTH && want > a->size && want <= DLPI_S3_PAGE_MOST) {
+        while (l->room < want) l->room *= 2;
+    } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
+        s->state = DLPI_S3_SEGMENT_FAILED;
+        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error, "the answer is larger than 16 MiB");
+    } else if (a->r.code != DLP_OK) {
+        dlpi_s3_list_failed(l, a);
+    } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
+        if (l->ignored) {
+            dlpi_s3_list_serial(l, wrong);
+        } else {
+            if (wrong == dlpi_s3_page_memory) code = DLP_ERR_MEMORY;
+            s->state = DLPI_S3_SEGMENT_FAILED;
+            dlpi_s3_list_bad(l, s, code, &s->error, wrong);
+        }
+    }
+    a->of = NULL;
+}
+
+/* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
+    dlp_s3_request *r;
+    int rc;
+    l->io->now = dlpi_s3_now_ns();
+    if (l->io->pid != getpid())
+        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err, "in the child of a fork");
+    dlpi_s3_list_spread(l);
+    rc = dlpi_s3_list_ask_all(l, err);
+    if (rc != DLP_OK) return rc;
+    while (l->over.out > 0 && !l->over.first) {
+        int errnum = dlpi_s3_turn(l->io, wait ? UINT64_MAX : l->io->now);
+        if (errnum != 0 && !l->over.first)
+            return dlpi_s3_list_bad(l, l->first, DLP_ERR_SYSTEM, err, strerror(errnum));
+        if (!wait) break;
+    }
+    while ((r = dlpi_s3_over_take(&l->over)) != NULL)
+        dlpi_s3_list_came(l, (dlpi_s3_page_request *)r->user);
+    return DLP_OK;
 }
 
 /* ---- Calls. */
@@ -10240,6 +10718,15 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
+/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a delimiter
+   is asked for page after page. */
+static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
+    uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
+    if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;
+    if (d->requests > 0) most = (uint32_t)d->requests < requests ? (uint32_t)d->requests : requests;
+    return most > 0 ? most : 1;
+}
+
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err) {
     dlp_s3_list *l;
@@ -10250,16 +10737,24 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
+    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is less than 0");
     l = calloc(1, sizeof *l);
-    if (!l) return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
-    wrong = dlpi_s3_list_texts(l, desc);
-    if (wrong) {
+    if (l) l->first = dlpi_s3_segment_new();
+    if (!l || !l->first) {
         free(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+        return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
     }
     l->io = io;
+    l->segments = 1;
     l->page = desc->page > 0 ? desc->page : 1000;
     l->any_order = desc->any_order != 0;
+    l->most = dlpi_s3_list_most(desc, io->n_ops);
+    l->room = DLPI_S3_PAGE_FIRST;
+    wrong = dlpi_s3_list_texts(l, desc);
+    if (wrong) {
+        dlp_s3_list_close(l);
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+    }
     *out = l;
     return DLP_OK;
 }
@@ -10267,24 +10762,38 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
     for (;;) {
+        dlpi_s3_segment *s = list->first;
         int rc;
-        if (list->here && dlpi_s3_block_take(list->here, out)) return DLP_OK;
-        free(list->here);
-        list->here = NULL;
-        if (list->state == DLPI_S3_LIST_HAS)
-            list->state = list->truncated ? DLPI_S3_LIST_WANTS : DLPI_S3_LIST_OVER;
-        if (list->state == DLPI_S3_LIST_OVER) return DLP_END;
-        rc = dlpi_s3_list_fetch(list, err);
-        if (rc != DLP_OK) return rc;
+        if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
+        if (s->blocks) {
+            dlpi_s3_list_given(list, s);
+            dlpi_s3_list_drop_block(list, s);
+        } else if (s->state == DLPI_S3_SEGMENT_OVER) {
+            if (!s->next) return DLP_END;
+            dlpi_s3_list_drop(list);
+            continue;
+        } else if (s->state == DLPI_S3_SEGMENT_FAILED) {
+            s->state = DLPI_S3_SEGMENT_WANTS;
+            if (err) *err = s->error;
+            return s->error.code;
+        }
+        rc = dlpi_s3_list_work(list, !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED, err);
+        if (rc != DLP_OK && !list->first->blocks) return rc;
     }
 }
 
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
-    free(list->here);
+    if (list->over.out > 0 && list->io->pid == getpid()) dlpi_s3_list_cancel(list);
+    while (list->first) dlpi_s3_list_drop(list);
+    while (list->asks) {
+        dlpi_s3_page_request *next = list->asks->next;
+        free(list->asks->body);
+        free(list->asks);
+        list->asks = next;
+    }
     free(list->now.run[0].at);
     free(list->now.run[1].at);
-    free(list->body);
     free(list);
 }
 

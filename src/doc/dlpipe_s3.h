@@ -176,6 +176,10 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
+   A list has 20 KB. Each page under way has 16 KB and room for its answer: 256 KiB, more if answers
+   are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
+   ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).

@@ -36,7 +36,8 @@ typedef struct dlpi_s3_run {
 /* Records in order that wait to be given out. */
 typedef struct dlpi_s3_block {
     struct dlpi_s3_block *next;
-    size_t n, at; /* bytes of records; where the next one begins */
+    size_t n, at,
+        given; /* bytes of records; where the next one begins, and the last that was given */
     char records[];
 } dlpi_s3_block;
 
@@ -232,21 +233,25 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block. Returns it, or NULL: no memory. */
-static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p) {
+/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high (NULL:
+   no end). Returns it, or NULL: no memory. */
+static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
+                                         const dlpi_s3_key *high) {
     dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
     size_t at[2] = {0, 0};
     if (!b) return NULL;
     b->next = NULL;
-    b->n = b->at = 0;
+    b->n = b->at = b->given = 0;
     for (int which; (which = dlpi_s3_page_next(p, at)) >= 0;) {
+        const char *from = p->run[which].at + at[which];
         dlpi_s3_record r;
-        size_t n;
-        dlpi_s3_record_at(p->run[which].at + at[which], &r);
-        n = dlpi_s3_record_size(&r);
-        memcpy(b->records + b->n, p->run[which].at + at[which], n);
-        b->n += n;
+        dlpi_s3_span key = dlpi_s3_record_at(from, &r);
+        size_t n = dlpi_s3_record_size(&r);
         at[which] += n;
+        if (high && dlpi_s3_span_order(key, dlpi_s3_key_span(high)) > 0) break;
+        if (low->bytes > 0 && dlpi_s3_span_order(key, dlpi_s3_key_span(low)) <= 0) continue;
+        memcpy(b->records + b->n, from, n);
+        b->n += n;
     }
     return b;
 }
@@ -264,6 +269,7 @@ static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
     out->modified_s = r.modified_s;
     out->is_prefix = r.is_prefix;
     memcpy(out->etag, key.at + key.n + 1, r.etag_bytes + 1u);
+    b->given = b->at;
     b->at += dlpi_s3_record_size(&r);
     return true;
 }

@@ -278,8 +278,15 @@ struct dlpi_s3_range {
     unsigned size_class;
 };
 
+/* Requests of one user of an io: how many are out, and those that are over, linked by internal. */
+typedef struct dlpi_s3_over {
+    uint32_t out;
+    dlp_s3_request *first, *last;
+} dlpi_s3_over;
+
 struct dlpi_s3_op {
     dlp_s3_request *r;
+    dlpi_s3_over *over; /* where it goes at its end */
     dlpi_s3_origin *origin;
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
@@ -323,7 +330,7 @@ struct dlp_s3_io {
     dlpi_s3_range *ranges;
     dlpi_s3_connection *connections;
     uint32_t n_ops, n_connections;
-    uint32_t ops_out, connections_out, n_idle;
+    uint32_t connections_out, n_idle;
     uint32_t on_wire; /* ranges with a connection */
     uint64_t bytes_out;
     dlpi_s3_node free_ops, free_ranges, free_connections;
@@ -333,13 +340,12 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;                /* by which return of the server */
-    uint64_t look_ns;                 /* between two looks at a body */
-    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;                /* what had come by then has been seen to */
-    uint64_t good_ns;                 /* when the last answer came */
-    dlp_s3_request *done, *done_last; /* linked by internal */
-    dlp_s3_request *awaited_one;      /* by dlp_s3_do */
+    uint64_t woken_ns;               /* by which return of the server */
+    uint64_t look_ns;                /* between two looks at a body */
+    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
+    uint64_t heard_ns;               /* what had come by then has been seen to */
+    uint64_t good_ns;                /* when the last answer came */
+    dlpi_s3_over over;               /* of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
