@@ -533,6 +533,9 @@ typedef struct dlp_s3_desc {
                                     request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
                                     environment: AWS_REQUEST_PAYER, "requester" */
+    const char *proxy;           /* "http://host:port", "http://user:password@host:port", both
+                                    escaped as in URLs: all connections go by this proxy; "": by
+                                    none; NULL: as the environment says; copied */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -2157,7 +2160,8 @@ typedef struct dlpi_s3_head {
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *proxy; /* NULL: none; for a proxy, to which the whole URL is sent, its header */
+    const char *extra; /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -2430,7 +2434,8 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     size_t before = p->n_params;
     const char *mark = "?";
     dlpi_s3_out_adds(o, h->method);
-    dlpi_s3_out_add(o, " ", 1);
+    dlpi_s3_out_adds(o, h->proxy ? " http://" : " ");
+    if (h->proxy) dlpi_s3_out_adds(o, h->host);
     dlpi_s3_out_adds(o, h->path);
     if (h->query && h->query[0]) {
         dlpi_s3_out_add(o, "?", 1);
@@ -2501,6 +2506,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     }
     if (h->close) dlpi_s3_out_header(o, "Connection", "close");
     if (h->extra) dlpi_s3_out_adds(o, h->extra);
+    if (h->proxy) dlpi_s3_out_adds(o, h->proxy);
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
@@ -3242,7 +3248,7 @@ typedef struct dlpi_s3_address {
     } at;
 } dlpi_s3_address;
 
-enum { DLPI_S3_CONNECTING = 1, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
+enum { DLPI_S3_CONNECTING = 1, DLPI_S3_TUNNEL, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
 
 typedef struct dlpi_s3_conn {
     int32_t fd; /* -1: none */
@@ -3253,7 +3259,11 @@ typedef struct dlpi_s3_conn {
     const char *host;            /* the caller's, until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    char why[160]; /* with DLP_S3_BROKEN */
+    const char *tunnel; /* NULL, or what a proxy is to be sent first: borrowed, as host */
+    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; those sent; those of the proxy's answer */
+    char line[13];                       /* "HTTP/1.1 200", as the proxy answers */
+    uint8_t ends;                        /* bytes of "\r\n\r\n" that have come */
+    char why[160];                       /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* "127.0.0.1:80", "[::1]:80". */
@@ -3370,8 +3380,56 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     if (poll(&p, 1, 0) <= 0) return DLP_S3_WANT_WRITE; /* EINTR: asked again soon */
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &n) != 0) errnum = errno;
     if (errnum) return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
-    c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+    c->state = c->tunnel ? DLPI_S3_TUNNEL : c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
     return 0;
+}
+
+/* A proxy has answered, or has ended the connection (why not NULL). */
+static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
+    int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
+    if (!why && status >= 200 && status < 300) {
+        c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+        return 0;
+    }
+    c->errnum = status >= 400 && status < 500 ? EACCES : ECONNREFUSED;
+    if (!why)
+        why = status == 407   ? "it wants another user and password (http://USER:WORD@HOST:PORT)"
+              : status == 403 ? "it may not connect there"
+              : status >= 500 ? "it cannot reach the server"
+                              : "that is no answer to CONNECT";
+    if (status < 0)
+        snprintf(c->why, sizeof c->why, "the proxy does not open a tunnel: %s", why);
+    else
+        snprintf(c->why, sizeof c->why, "the proxy answers %d: %s", (int)status, why);
+    return DLP_S3_BROKEN;
+}
+
+/* Ask the proxy for a tunnel. A server of TLS says nothing before it is asked, so the end of the
+   answer's head is the last byte that may be there. */
+static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
+    char byte;
+    while (c->tunnel_at < c->tunnel_n) {
+        ssize_t put =
+            send(c->fd, c->tunnel + c->tunnel_at, c->tunnel_n - c->tunnel_at, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EAGAIN) return DLP_S3_WANT_WRITE;
+        if (put < 0) return dlpi_s3_conn_fail(c, "writing to the proxy", errno);
+        c->tunnel_at += (uint32_t)put;
+    }
+    while (c->ends < 4) {
+        ssize_t got = recv(c->fd, &byte, 1, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return DLP_S3_WANT_READ;
+        if (got < 0) return dlpi_s3_conn_fail(c, "reading from the proxy", errno);
+        if (got == 0) return dlpi_s3_conn_tunnelled(c, "it closes the connection");
+        if (c->heard < sizeof c->line - 1) c->line[c->heard] = byte;
+        if (++c->heard > 16384) return dlpi_s3_conn_tunnelled(c, "its answer does not end");
+        if (byte != "\r\n"[c->ends % 2])
+            c->ends = byte == '\r';
+        else
+            c->ends++;
+    }
+    return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
 /* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
@@ -3379,6 +3437,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
+    if (code == 0 && c->state == DLPI_S3_TUNNEL) code = dlpi_s3_conn_tunnel(c);
     if (code != 0 || c->state == DLPI_S3_READY) return code;
     errno = 0;
     if (!c->session)
@@ -3900,6 +3959,14 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
+/* A proxy. */
+typedef struct dlpi_s3_proxy {
+    char host[256]; /* "": none */
+    uint16_t port;
+    bool given;       /* by the desc: for all hosts */
+    char header[768]; /* with user and password, a whole line; "": none */
+} dlpi_s3_proxy;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -3918,6 +3985,8 @@ typedef struct dlpi_s3_config {
     char url[1024];        /* STS, container, machine */
     char token_file[1024]; /* web identity, container */
     char role[2049], session[65];
+    dlpi_s3_proxy proxy[2];      /* of http, https */
+    char no_proxy[4096];         /* hosts without one */
     char authorization[8192];    /* container: a token that was given in the environment */
     dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
     const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
@@ -4422,7 +4491,7 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
-/* ---- proxies, which are none of ours ---- */
+/* ---- which hosts go by a proxy ---- */
 
 /* The bytes of an address. Returns how many, 0: it is none. */
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
@@ -4479,20 +4548,30 @@ static bool dlpi_s3_is_loopback(const char *host) {
            dlpi_s3_net_has("::1/128", host);
 }
 
-/* Refuse an endpoint that is to be reached by a proxy. No message has its URL, which might hold a
-   password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+/* A variable, in small letters or in capitals; NULL: neither is set. */
+static const char *dlpi_s3_setting(const char *small, const char *capitals) {
+    const char *value = secure_getenv(small);
+    return value ? value : secure_getenv(capitals);
+}
+
+/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
+    const char *const names[] = {tls ? "https_proxy" : "http_proxy",
+                                 tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *value = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = secure_getenv(*name = names[i]);
+    return value;
+}
+
+/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+   might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
-    const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
-                                 e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
-    for (int i = 0; i < 4 && !value; i++)
-        value = secure_getenv(name = names[i]); /* "" is: without one */
+    const char *name, *value = dlpi_s3_proxy_named(e->tls != 0, &name);
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(dlpi_s3_setting("no_proxy", "NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%s is set, but proxies are not "
-                             "supported; where %.100s can be reached without one, add it to "
-                             "NO_PROXY",
+                             "%s is set, but credentials are not fetched by a proxy; if %.100s can "
+                             "be reached without one, add it to NO_PROXY",
                              name, e->host);
 }
 
@@ -4785,6 +4864,97 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
         code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);
     dlpi_s3_profiles_close(&p);
     return code;
+}
+
+/* ---- proxies ----
+   A proxy carries connections of https to their servers (CONNECT), and requests of http, whose line
+   then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
+   are kept as the header that proxies want (Basic), and no message has them. */
+
+static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t v = (uint32_t)(uint8_t)from[i] << 16;
+        if (i + 1 < n) v |= (uint32_t)(uint8_t)from[i + 1] << 8;
+        if (i + 2 < n) v |= (uint8_t)from[i + 2];
+        for (size_t k = 0; k < 4; k++)
+            dlpi_s3_out_add(o, i + k > n ? "=" : &digits[v >> (18 - 6 * k) & 63], 1);
+    }
+}
+
+/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
+    char text[512];
+    const char *colon = memchr(at, ':', n);
+    size_t user_n = colon ? (size_t)(colon - at) : n;
+    int64_t user = dlpi_s3_uri_decode(text, sizeof text - 1, at, user_n, false), word = 0;
+    dlpi_s3_out o = {p->header, sizeof p->header, 0};
+    if (user >= 0) text[user] = ':';
+    if (user >= 0 && colon)
+        word = dlpi_s3_uri_decode(text + user + 1, sizeof text - (size_t)user - 1, colon + 1,
+                                  n - user_n - 1, false);
+    if (user >= 0 && word >= 0) {
+        dlpi_s3_out_adds(&o, "Proxy-Authorization: Basic ");
+        dlpi_s3_base64(&o, text, (size_t)(user + 1 + word));
+        dlpi_s3_out_adds(&o, "\r\n");
+    }
+    dlpi_s3_wipe(text, sizeof text);
+    if (user < 0 || word < 0) return "its user and password are too long, or have a bad escape";
+    return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
+}
+
+/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
+    const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
+    const char *wrong;
+    size_t n = strcspn(at, "/?#");
+    if (scheme && strncasecmp(url, "http://", 7) != 0)
+        return "only a proxy of http is supported: http://HOST:PORT";
+    if (at[n + (at[n] == '/')]) return "something follows HOST:PORT (a '/' in a password is %2F)";
+    memset(p, 0, sizeof *p);
+    p->port = 80;
+    user = memrchr(at, '@', n);
+    wrong = user ? dlpi_s3_proxy_user(p, at, (size_t)(user - at)) : NULL;
+    if (user) n -= (size_t)(user + 1 - at), at = user + 1;
+    if (!wrong) wrong = dlpi_s3_authority(at, n, p->host, &p->port);
+    if (wrong) dlpi_s3_wipe(p, sizeof *p);
+    return wrong;
+}
+
+/* Whether connections to a host go by the proxies of the environment. */
+static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
+    dlpi_s3_endpoint e = {.port = port};
+    dlpi_s3_copy(e.host, sizeof e.host, host);
+    return !dlpi_s3_is_loopback(host) && !dlpi_s3_no_proxy(c->no_proxy, &e);
+}
+
+/* The proxy of a host; NULL: there is none. */
+static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
+                                             uint16_t port, bool tls) {
+    const dlpi_s3_proxy *p = &c->proxy[tls];
+    return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
+}
+
+/* Find out which proxies there are: that of the desc, for all; or those of the environment. Only one
+   that the endpoint needs must be in order. */
+static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
+                                dlp_s3_error *err) {
+    const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
+    if (none && !d->proxy && !dlpi_s3_copy(c->no_proxy, sizeof c->no_proxy, none))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: longer than %d bytes",
+                                 (int)sizeof c->no_proxy - 1);
+    for (int tls = 0; tls < 2; tls++) {
+        name = "proxy";
+        url = d->proxy ? d->proxy : dlpi_s3_proxy_named(tls != 0, &name);
+        if (!url || !*url) continue;
+        wrong = dlpi_s3_proxy_parse(&c->proxy[tls], url);
+        c->proxy[tls].given = d->proxy != NULL;
+        if (wrong && (d->proxy || (tls == e->tls && dlpi_s3_proxy_covers(c, e->host, e->port))))
+            return dlpi_s3_set_error(err, d->proxy ? DLP_ERR_ARG : DLP_ERR_UNSUPPORTED, 0,
+                                     "%s: %s; if %.100s can be reached without it, %s", name, wrong,
+                                     e->host, d->proxy ? "give \"\"" : "add it to NO_PROXY");
+    }
+    return DLP_OK;
 }
 
 /* ---- what a fetch uses ---- */
@@ -6817,6 +6987,7 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
+    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
     uint32_t ops, connections, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
@@ -7118,7 +7289,13 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     room->port = port;
     room->tls = tls;
     room->used = true;
+    room->proxy = dlpi_s3_proxy_of(&io->s3->common->config, host, port, tls);
     return room;
+}
+
+/* Whom an origin's connections are made to. */
+static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
+    return origin->proxy ? origin->proxy->host : origin->host;
 }
 
 /* ---- queues of ranges ---- */
@@ -7806,6 +7983,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
     const dlpi_s3_http *h = &connection->http;
+    const dlpi_s3_proxy *by = connection->origin->proxy;
     dlp_s3_error *e = &op->r->error;
     char text[200] = "";
     memset(e, 0, sizeof *e);
@@ -7830,6 +8008,9 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
+    else if (by && !connection->origin->tls)
+        dlpi_s3_op_message(op, 0, "the server, or the proxy %.150s:%u, answered %d", by->host,
+                           (unsigned)by->port, (int)h->status);
     else
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
@@ -8214,6 +8395,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
+    if (op->origin->proxy && !op->origin->tls) h.proxy = op->origin->proxy->header;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -8743,10 +8925,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
                                   const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
     dlpi_s3_range *range;
+    char by[300] = "";
+    if (origin->proxy)
+        snprintf(by, sizeof by, "; by proxy %s:%u", origin->proxy->host,
+                 (unsigned)origin->proxy->port);
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
         dlpi_s3_range_unqueue(range);
-        dlpi_s3_op_message(range->op, errnum, "%s", why);
+        dlpi_s3_op_message(range->op, errnum, "%.150s%s", why, by);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
@@ -8758,14 +8944,27 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
+/* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
+    const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
+    char to[300];
+    if (!origin->proxy || !origin->tls) return;
+    snprintf(to, sizeof to, form, origin->host, (unsigned)origin->port);
+    connection->conn.tunnel_n = (uint32_t)snprintf(connection->out, DLPI_S3_OUT_BYTES,
+                                                   "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s%s\r\n",
+                                                   to, to, DLPI_S3_AGENT, origin->proxy->header);
+    connection->conn.tunnel = connection->out;
+}
+
 /* Begin to connect. Returns whether another may be begun. */
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
     dlpi_s3_connection *connection;
     int errnum = 0, code;
     io->text[0] = '\0';
-    code = dlpi_s3_helper_address(io->helper, origin->host, origin->port, &address, &errnum,
-                                  io->text, sizeof io->text);
+    code = dlpi_s3_helper_address(io->helper, dlpi_s3_origin_peer(origin),
+                                  origin->proxy ? origin->proxy->port : origin->port, &address,
+                                  &errnum, io->text, sizeof io->text);
     origin->looking = code == 1;
     if (code == 1) return false;
     if (code != 0) {
@@ -8780,11 +8979,12 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
                     connection->conn.errnum == ENOBUFS || connection->conn.errnum == ENOMEM;
         if (none && origin->connections > origin->opening)
             return false; /* those that there are must do */
-        dlpi_s3_helper_tried(io->helper, origin->host, &address, false);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &address, false);
         dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
         dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, connection->conn.errnum, io->text);
         return true;
     }
+    dlpi_s3_connection_by(connection, origin);
     dlpi_s3_ring_out(&connection->node);
     connection->origin = origin;
     connection->range = NULL;
@@ -8817,7 +9017,8 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
         return;
     }
     if (code == 0) {
-        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, true);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &connection->conn.address,
+                             true);
         origin->opening -= !connection->raced;
         dlpi_s3_connection_idle(io, connection);
         return;
@@ -8825,9 +9026,9 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (connection->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
     errnum = connection->conn.errnum;
     dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
-    code = connection->late
-               ? connection->raced
-               : dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    code = connection->late ? connection->raced
+                            : dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin),
+                                                   &connection->conn.address, false);
     dlpi_s3_connection_close(io, connection);
     if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
@@ -8841,7 +9042,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
     connection->late = true;
-    connection->raced = dlpi_s3_helper_tried(io->helper, connection->origin->host,
+    connection->raced = dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(connection->origin),
                                              &connection->conn.address, false);
     connection->origin->opening -= connection->raced;
     return true;
@@ -8996,7 +9197,8 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
         return;
     }
     if (!connection->late)
-        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &connection->conn.address,
+                             false);
     raced = connection->raced;
     dlpi_s3_connection_close(io, connection);
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
@@ -9619,16 +9821,18 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
+    int code;
     if (!c->endpoint[0])
         dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
     else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
-    if (dlpi_s3_proxy_beyond(&s3->endpoint, err) != DLP_OK) return DLP_ERR_UNSUPPORTED;
+    code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
+    if (code != DLP_OK) return code;
     if (desc->tls) {
         s3->tls = *desc->tls;
         s3->has_tls = true;
     } else {
-        int code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
+        code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
         s3->has_tls = s3->own_tls = code == DLP_OK;
         if (code != DLP_OK && code != DLP_ERR_UNSUPPORTED) return code;
         if (code == DLP_ERR_UNSUPPORTED && err) memset(err, 0, sizeof *err);
@@ -9694,6 +9898,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->users = 1;
     s3->desc = *desc;
     s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;
+    s3->desc.proxy = NULL;
     s3->desc.access_key = s3->desc.secret_key = s3->desc.session_token = NULL;
     s3->desc.tls = NULL;
     code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);

@@ -144,6 +144,9 @@ typedef struct dlp_s3_desc {
                                     request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
                                     environment: AWS_REQUEST_PAYER, "requester" */
+    const char *proxy;           /* "http://host:port", "http://user:password@host:port", both
+                                    escaped as in URLs: all connections go by this proxy; "": by
+                                    none; NULL: as the environment says; copied */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;

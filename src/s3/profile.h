@@ -384,7 +384,7 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
-/* ---- proxies, which are none of ours ---- */
+/* ---- which hosts go by a proxy ---- */
 
 /* The bytes of an address. Returns how many, 0: it is none. */
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
@@ -441,20 +441,30 @@ static bool dlpi_s3_is_loopback(const char *host) {
            dlpi_s3_net_has("::1/128", host);
 }
 
-/* Refuse an endpoint that is to be reached by a proxy. No message has its URL, which might hold a
-   password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+/* A variable, in small letters or in capitals; NULL: neither is set. */
+static const char *dlpi_s3_setting(const char *small, const char *capitals) {
+    const char *value = secure_getenv(small);
+    return value ? value : secure_getenv(capitals);
+}
+
+/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
+    const char *const names[] = {tls ? "https_proxy" : "http_proxy",
+                                 tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *value = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = secure_getenv(*name = names[i]);
+    return value;
+}
+
+/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+   might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
-    const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
-                                 e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
-    for (int i = 0; i < 4 && !value; i++)
-        value = secure_getenv(name = names[i]); /* "" is: without one */
+    const char *name, *value = dlpi_s3_proxy_named(e->tls != 0, &name);
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(dlpi_s3_setting("no_proxy", "NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%s is set, but proxies are not "
-                             "supported; where %.100s can be reached without one, add it to "
-                             "NO_PROXY",
+                             "%s is set, but credentials are not fetched by a proxy; if %.100s can "
+                             "be reached without one, add it to NO_PROXY",
                              name, e->host);
 }
 

@@ -2,7 +2,7 @@
 /* tests: system/s3/s3_engine */
 #include "api/s3_requests.h"
 #include "s3/http.h"
-#include "s3/secrets.h"
+#include "s3/proxy.h"
 #include "s3/helper.h"
 #include "s3/patience.h"
 /* ---------------------------------------------------------------------------------------------
@@ -191,6 +191,7 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
+    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
     uint32_t ops, connections, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
@@ -492,7 +493,13 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     room->port = port;
     room->tls = tls;
     room->used = true;
+    room->proxy = dlpi_s3_proxy_of(&io->s3->common->config, host, port, tls);
     return room;
+}
+
+/* Whom an origin's connections are made to. */
+static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
+    return origin->proxy ? origin->proxy->host : origin->host;
 }
 
 /* ---- queues of ranges ---- */

@@ -33,6 +33,14 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
+/* A proxy. */
+typedef struct dlpi_s3_proxy {
+    char host[256]; /* "": none */
+    uint16_t port;
+    bool given;       /* by the desc: for all hosts */
+    char header[768]; /* with user and password, a whole line; "": none */
+} dlpi_s3_proxy;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -51,6 +59,8 @@ typedef struct dlpi_s3_config {
     char url[1024];        /* STS, container, machine */
     char token_file[1024]; /* web identity, container */
     char role[2049], session[65];
+    dlpi_s3_proxy proxy[2];      /* of http, https */
+    char no_proxy[4096];         /* hosts without one */
     char authorization[8192];    /* container: a token that was given in the environment */
     dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
     const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */

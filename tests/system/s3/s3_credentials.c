@@ -985,69 +985,75 @@ static void habits__of_the_program__first(void) {
 typedef struct proxy_case {
     const char *set[6];
     const char *endpoint;
-    const char *says; /* NULL: no proxy is meant */
+    const char *by; /* the proxy's host; NULL: none; REFUSED: one that is none */
 } proxy_case;
 
 #define S3 "http://s3.example.com"
-#define PROXY "http_proxy=http://me:" SECRET "@proxy:3128"
+#define REFUSED "refused"
+#define PROXY "http_proxy=http://me:hidden%2Fword@proxy:3128"
 
 static const proxy_case proxies[] = {
     {{NULL}, S3, NULL},
-    {{PROXY}, S3, "http_proxy is set"},
-    {{"HTTP_PROXY=http://proxy:3128"}, S3, "HTTP_PROXY is set"},
-    {{"HTTP_PROXY=http://proxy:3128"}, S3, "s3.example.com"},
+    {{PROXY}, S3, "proxy"},
+    {{"HTTP_PROXY=http://proxy:3128"}, S3, "proxy"},
+    {{"HTTP_PROXY=http://proxy:3128"}, S3, "proxy"},
     {{"HTTP_PROXY=http://proxy:3128", "http_proxy="}, S3, NULL},
     {{"HTTP_PROXY="}, S3, NULL},
     {{"HTTPS_PROXY=http://proxy:3128"}, S3, NULL},
-    {{"HTTPS_PROXY=http://proxy:3128"}, "https://s3.example.com", "HTTPS_PROXY is set"},
-    {{"HTTPS_PROXY=http://proxy:3128"}, NULL, "s3.us-east-1.amazonaws.com"},
+    {{"HTTPS_PROXY=http://proxy:3128"}, "https://s3.example.com", "proxy"},
+    {{"HTTPS_PROXY=http://proxy:3128"}, NULL, "proxy"},
     {{PROXY}, "https://s3.example.com", NULL},
-    {{"ALL_PROXY=socks5://proxy"}, S3, "ALL_PROXY is set"},
-    {{"all_proxy=socks5://proxy"}, "https://s3.example.com", "all_proxy is set"},
+    {{"ALL_PROXY=socks5://proxy"}, S3, REFUSED},
+    {{"all_proxy=socks5://proxy"}, "https://s3.example.com", REFUSED},
     {{PROXY, "ALL_PROXY=a"}, "http://127.0.0.1:9000", NULL},
     {{PROXY}, "http://127.8.0.1", NULL},
     {{PROXY}, "http://[::1]:9000", NULL},
     {{PROXY}, "http://localhost:9000", NULL},
-    {{PROXY}, "http://128.0.0.1", "http_proxy"},
+    {{PROXY}, "http://128.0.0.1", "proxy"},
     {{PROXY, "NO_PROXY=*"}, S3, NULL},
     {{PROXY, "NO_PROXY=a, example.com ,b"}, S3, NULL},
     {{PROXY, "no_proxy=.Example.com"}, S3, NULL},
     {{PROXY, "no_proxy=*.example.com"}, S3, NULL},
     {{PROXY, "no_proxy=S3.example.com:80"}, S3, NULL},
-    {{PROXY, "no_proxy=s3.example.com:81"}, S3, "http_proxy"},
+    {{PROXY, "no_proxy=s3.example.com:81"}, S3, "proxy"},
     {{PROXY, "no_proxy=s3.example.com:81"}, S3 ":81", NULL},
-    {{PROXY, "no_proxy=3.example.com"}, S3, "http_proxy"},
-    {{PROXY, "no_proxy=a.s3.example.com"}, S3, "http_proxy"},
-    {{PROXY, "no_proxy=other", "NO_PROXY=*"}, S3, "http_proxy"},
-    {{PROXY, "no_proxy=,,"}, S3, "http_proxy"},
+    {{PROXY, "no_proxy=3.example.com"}, S3, "proxy"},
+    {{PROXY, "no_proxy=a.s3.example.com"}, S3, "proxy"},
+    {{PROXY, "no_proxy=other", "NO_PROXY=*"}, S3, "proxy"},
+    {{PROXY, "no_proxy=,,"}, S3, "proxy"},
     {{PROXY, "no_proxy=10.1.2.3"}, "http://10.1.2.3:9000", NULL},
     {{PROXY, "no_proxy=10.0.0.0/8"}, "http://10.1.2.3:9000", NULL},
     {{PROXY, "no_proxy=10.1.3.0/23"}, "http://10.1.2.3:9000", NULL},
-    {{PROXY, "no_proxy=10.1.3.0/24"}, "http://10.1.2.3:9000", "http_proxy"},
-    {{PROXY, "no_proxy=10.1.2.3/33"}, "http://10.1.2.3:9000", "http_proxy"},
+    {{PROXY, "no_proxy=10.1.3.0/24"}, "http://10.1.2.3:9000", "proxy"},
+    {{PROXY, "no_proxy=10.1.2.3/33"}, "http://10.1.2.3:9000", "proxy"},
     {{PROXY, "no_proxy=fd00::/8"}, "http://[fd12::3]:9000", NULL},
     {{PROXY, "no_proxy=fd12::3"}, "http://[fd12::3]:9000", NULL},
     {{PROXY, "no_proxy=[fd12::3]:9000"}, "http://[fd12::3]:9000", NULL},
-    {{PROXY, "no_proxy=0.0.0.0/0"}, "http://[fd12::3]:9000", "http_proxy"},
+    {{PROXY, "no_proxy=0.0.0.0/0"}, "http://[fd12::3]:9000", "proxy"},
 };
 
-static void proxy__table__refused_in_words(void) {
+static void proxy__table__by_endpoint(void) {
     for (size_t i = 0; i < COUNT(proxies); i++) {
         const proxy_case *c = &proxies[i];
-        dlp_s3_desc d = {.anonymous = 1, .endpoint = c->endpoint};
-        dlp_s3 *s3 = NULL;
+        const dlpi_s3_proxy *by = NULL;
+        dlp_s3_desc d = {.anonymous = 1};
+        dlpi_s3_endpoint e;
+        const char *why = NULL;
         int before = test_failures, code;
         bare();
         set_all(c->set, 6);
-        code = dlp_s3_open(&s3, &d, &error);
-        no_secret_in(error.message);
-        if (c->says) {
-            CHECK(code == DLP_ERR_UNSUPPORTED && strstr(error.message, c->says));
-        } else if (code == DLP_ERR_UNSUPPORTED) {
-            CHECK(strstr(error.message, "https needs") != NULL);
-        } else {
-            CHECK(code == DLP_OK && dlp_s3_close(s3) == DLP_OK);
-        }
+        memset(config, 0, sizeof *config);
+        dlpi_s3_endpoint_aws(&e, "us-east-1");
+        if (c->endpoint) CHECK(dlpi_s3_endpoint_parse(&e, c->endpoint, &why) == DLP_OK);
+        code = dlpi_s3_proxies_load(config, &d, &e, &error);
+        CHECK(code == DLP_OK || !strstr(error.message, "hidden"));
+        if (code == DLP_OK) by = dlpi_s3_proxy_of(config, e.host, e.port, e.tls != 0);
+        if (c->by && strcmp(c->by, REFUSED) == 0)
+            CHECK(code == DLP_ERR_UNSUPPORTED && strstr(error.message, "only a proxy of http"));
+        else if (c->by)
+            CHECK(code == DLP_OK && by && strcmp(by->host, c->by) == 0 && by->port == 3128);
+        else
+            CHECK(code == DLP_OK && !by);
         if (test_failures > before) printf("proxy %zu: %d, %s\n", i, code, error.message);
     }
     bare();
@@ -2171,7 +2177,7 @@ int main(int argc, char **argv) {
     where__table__order_of_aws();
     habits__table__kept_or_refused_in_words();
     habits__of_the_program__first();
-    proxy__table__refused_in_words();
+    proxy__table__by_endpoint();
     buckets__of_another_kind__refused();
     files__missing_or_broken__told();
     map__fails__said();

@@ -1,0 +1,453 @@
+/* Proxies: what goes by them and what does not, what they refuse, and that nobody hears their
+   password. A proxy of a few lines leads all hosts to one scripted server; "TLS" is none. Hosts of
+   AWS that are dual-stack or FIPS are asked for by way of it, too. */
+#define _GNU_SOURCE
+#include "../../../dlpipe_s3.h"
+
+#include "../../rig/s3_mock.h"
+
+#include "../../rig/check.h"
+
+/* ---- a transport that encrypts nothing ---- */
+
+static int plain_open(void *user, int fd, const char *host, void **session, char *why,
+                      size_t size) {
+    int *own = malloc(sizeof *own);
+    (void)user, (void)host, (void)why, (void)size;
+    if (!own) return DLP_S3_BROKEN;
+    *own = fd;
+    *session = own;
+    return 0;
+}
+
+static int plain_handshake(void *session, char *why, size_t size) {
+    (void)session, (void)why, (void)size;
+    return 0;
+}
+
+static int64_t plain_read(void *session, void *to, size_t n, char *why, size_t size) {
+    ssize_t got = recv(*(int *)session, to, n, 0);
+    (void)why, (void)size;
+    return got >= 0 ? got : errno == EAGAIN ? DLP_S3_WANT_READ : DLP_S3_BROKEN;
+}
+
+static int64_t plain_write(void *session, const void *from, size_t n, char *why, size_t size) {
+    ssize_t put = send(*(int *)session, from, n, MSG_NOSIGNAL);
+    (void)why, (void)size;
+    return put >= 0 ? put : errno == EAGAIN ? DLP_S3_WANT_WRITE : DLP_S3_BROKEN;
+}
+
+static int plain_pending(void *session) { return session == NULL; }
+static void plain_close(void *session) { free(session); }
+
+static const dlp_s3_transport plain = {NULL,        plain_open,    plain_handshake, plain_read,
+                                       plain_write, plain_pending, plain_close};
+
+/* ---- a proxy ---- */
+
+static s3_mock *mock;
+
+typedef struct proxy {
+    int listener, port, stop;
+    pthread_t thread;
+    pthread_mutex_t lock; /* for: */
+    const char *answer;   /* in place of its own; NULL: it does as it is told */
+    int answers;          /* so many times; 0: always */
+    int slow;             /* its answer comes byte by byte */
+    int connections, tunnels;
+    char head[4096]; /* the last request's */
+} proxy;
+
+typedef struct proxied {
+    proxy *p;
+    int fd;
+} proxied;
+
+/* Carry bytes both ways until one of them ends. */
+static void carry(const proxy *p, int a, int b) {
+    struct pollfd set[2] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
+    char bytes[65536];
+    while (!__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) {
+        if (poll(set, 2, 50) < 0) return;
+        for (int i = 0; i < 2; i++) {
+            ssize_t got, put = 0;
+            if (!set[i].revents) continue;
+            got = recv(set[i].fd, bytes, sizeof bytes, 0);
+            if (got <= 0) return;
+            while (put < got) {
+                ssize_t n = send(set[1 - i].fd, bytes + put, (size_t)(got - put), MSG_NOSIGNAL);
+                if (n <= 0) return;
+                put += n;
+            }
+        }
+    }
+}
+
+static int dial(int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+/* Read a head. Returns its bytes, or 0. */
+static size_t hear(const proxy *p, int fd, char *to, size_t size) {
+    size_t n = 0;
+    while (n < size - 1) {
+        struct pollfd set = {.fd = fd, .events = POLLIN};
+        if (__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) return 0;
+        if (poll(&set, 1, 50) != 1) continue;
+        if (recv(fd, to + n, 1, 0) != 1) return 0;
+        to[++n] = '\0';
+        if (n >= 4 && memcmp(to + n - 4, "\r\n\r\n", 4) == 0) return n;
+    }
+    return 0;
+}
+
+static void answer(const proxy *p, int fd, const char *text) {
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n && p->slow; i++)
+        if (send(fd, text + i, 1, MSG_NOSIGNAL) == 1) usleep(1000);
+    if (!p->slow && send(fd, text, n, MSG_NOSIGNAL) < 0) return;
+}
+
+static void *serve_one(void *arg) {
+    proxied *c = arg;
+    proxy *p = c->p;
+    char head[4096], line[4200];
+    const char *own = NULL;
+    int to = -1;
+    bool tunnel;
+    while (to < 0 && hear(p, c->fd, head, sizeof head) > 0) {
+        tunnel = strncmp(head, "CONNECT ", 8) == 0;
+        pthread_mutex_lock(&p->lock);
+        memcpy(p->head, head, sizeof head);
+        own = p->answer;
+        if (own && p->answers > 0 && --p->answers == 0) p->answer = NULL;
+        p->tunnels += tunnel;
+        pthread_mutex_unlock(&p->lock);
+        if (own) {
+            answer(p, c->fd, own);
+            break;
+        }
+        to = dial(mock->port);
+        if (to < 0) break;
+        if (tunnel) {
+            answer(p, c->fd, "HTTP/1.1 200 Connection established\r\nVia: us\r\n\r\n");
+            carry(p, c->fd, to);
+        } else { /* "GET http://host/path ...": one request, then the connection is closed */
+            char *path = strstr(head, "://"), *rest;
+            path = path ? strchr(path + 3, '/') : NULL;
+            rest = path ? strstr(path, "\r\n") : NULL;
+            if (!rest) break;
+            snprintf(line, sizeof line, "%.*s %.*s\r\nConnection: close%s", (int)strcspn(head, " "),
+                     head, (int)(rest - path), path, rest);
+            if (send(to, line, strlen(line), MSG_NOSIGNAL) > 0) carry(p, c->fd, to);
+        }
+    }
+    if (to >= 0) close(to);
+    close(c->fd);
+    free(c);
+    return NULL;
+}
+
+static void *serve(void *arg) {
+    proxy *p = arg;
+    pthread_t threads[256];
+    int n = 0;
+    while (!__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) {
+        struct pollfd set = {.fd = p->listener, .events = POLLIN};
+        proxied *c;
+        int fd;
+        if (poll(&set, 1, 20) != 1 || (fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
+            continue;
+        c = malloc(sizeof *c);
+        if (!c || n == 256) abort();
+        *c = (proxied){p, fd};
+        pthread_mutex_lock(&p->lock);
+        p->connections++;
+        pthread_mutex_unlock(&p->lock);
+        if (pthread_create(&threads[n++], NULL, serve_one, c) != 0) abort();
+    }
+    while (n > 0) pthread_join(threads[--n], NULL);
+    return NULL;
+}
+
+static proxy *proxy_start(void) {
+    proxy *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    p->listener = s3_mock_socket(&p->port);
+    if (p->listener < 0 || listen(p->listener, 64) != 0) abort();
+    pthread_mutex_init(&p->lock, NULL);
+    if (pthread_create(&p->thread, NULL, serve, p) != 0) abort();
+    return p;
+}
+
+static void proxy_stop(proxy *p) {
+    __atomic_store_n(&p->stop, 1, __ATOMIC_RELAXED);
+    pthread_join(p->thread, NULL);
+    close(p->listener);
+    free(p);
+}
+
+/* ---- the rig ---- */
+
+#define WORD "sesame%3Aword"         /* of the proxy, as a URL has it, */
+#define BASIC "bWU6c2VzYW1lOndvcmQ=" /* and "me:sesame:word" as the header has it */
+
+static proxy *by;
+static char url[128], with_word[128];
+static const char *const variables[] = {"http_proxy",
+                                        "HTTP_PROXY",
+                                        "https_proxy",
+                                        "HTTPS_PROXY",
+                                        "all_proxy",
+                                        "ALL_PROXY",
+                                        "no_proxy",
+                                        "NO_PROXY",
+                                        "AWS_USE_DUALSTACK_ENDPOINT",
+                                        "AWS_USE_FIPS_ENDPOINT"};
+
+static dlp_s3_error error;
+
+static void begin(void) {
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) unsetenv(variables[i]);
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+    mock = s3_mock_start();
+    mock->default_bytes = 3000;
+    by = proxy_start();
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", by->port);
+    snprintf(with_word, sizeof with_word, "http://me:%s@127.0.0.1:%d/", WORD, by->port);
+}
+
+static void end(void) {
+    s3_mock_stop(mock);
+    proxy_stop(by);
+}
+
+static dlp_s3_desc desc_of(const char *endpoint, const char *proxy_url) {
+    return (dlp_s3_desc){.endpoint = endpoint,
+                         .region = "eu-west-1",
+                         .access_key = "AKIDEXAMPLE",
+                         .secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+                         .proxy = proxy_url,
+                         .tls = &plain,
+                         .backoff_ms = 1,
+                         .backoff_max_ms = 5,
+                         .max_attempts = 4,
+                         .hedge_percent = -1};
+}
+
+/* Get an object. Returns the code; error: what went wrong. */
+static int get_by(const dlp_s3_desc *d) {
+    static char body[3000];
+    dlp_s3 *s3 = NULL;
+    dlp_s3_io *io = NULL;
+    uint64_t n = 0;
+    int code = dlp_s3_open(&s3, d, &error);
+    char line[1000];
+    if (code != DLP_OK) return code;
+    CHECK(dlp_s3_io_open(&io, s3, NULL) == DLP_OK);
+    code = dlp_s3_get(io, "bucket", "key", body, sizeof body, &n, &error);
+    if (code == DLP_OK) CHECK(n == 3000);
+    dlp_s3_error_format(&error, line, sizeof line);
+    CHECK(!strstr(line, "sesame") && !strstr(line, BASIC));
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_close(s3) == DLP_OK);
+    return code;
+}
+
+static bool head_has(const char *text) {
+    bool has;
+    pthread_mutex_lock(&by->lock);
+    has = strstr(by->head, text) != NULL;
+    pthread_mutex_unlock(&by->lock);
+    return has;
+}
+
+static int connections(void) {
+    int n;
+    pthread_mutex_lock(&by->lock);
+    n = by->connections;
+    by->connections = by->tunnels = 0;
+    by->head[0] = '\0';
+    pthread_mutex_unlock(&by->lock);
+    return n;
+}
+
+static void proxy_says(const char *text, int times) {
+    pthread_mutex_lock(&by->lock);
+    by->answer = text;
+    by->answers = times;
+    pthread_mutex_unlock(&by->lock);
+}
+
+/* ---- cases ---- */
+
+static void https__by_a_tunnel(void) {
+    dlp_s3_desc d = desc_of("https://s3.example.com:8443", url);
+    begin();
+    d.proxy = url;
+    CHECK(get_by(&d) == DLP_OK);
+    CHECK(head_has("CONNECT s3.example.com:8443 HTTP/1.1\r\nHost: s3.example.com:8443\r\n"));
+    CHECK(!head_has("Proxy-Authorization") && !head_has("AWS4") && connections() == 1);
+    d.proxy = with_word;
+    by->slow = 1;
+    CHECK(get_by(&d) == DLP_OK && head_has("\r\nProxy-Authorization: Basic " BASIC "\r\n"));
+    by->slow = 0;
+    d.endpoint = "https://[fd00::1]";
+    CHECK(get_by(&d) == DLP_OK && head_has("CONNECT [fd00::1]:443 HTTP/1.1\r\n"));
+    connections();
+    d.endpoint = NULL; /* AWS, the bucket in the host's name */
+    CHECK(get_by(&d) == DLP_OK);
+    CHECK(head_has("CONNECT bucket.s3.eu-west-1.amazonaws.com:443 ") && connections() == 1);
+    {
+        s3_mock_request q;
+        int n = s3_mock_count(mock, NULL);
+        CHECK(s3_mock_seen(mock, n - 1, &q) && q.has_authorization);
+        CHECK(!strstr(q.head, "Proxy-Authorization") && strstr(q.head, "GET /key HTTP/1.1"));
+    }
+    end();
+}
+
+static void http__with_the_whole_url(void) {
+    dlp_s3_desc d = desc_of("http://s3.example.com:9000", NULL);
+    s3_mock_request q;
+    begin();
+    d.proxy = with_word;
+    CHECK(get_by(&d) == DLP_OK);
+    CHECK(head_has(
+        "GET http://s3.example.com:9000/bucket/key HTTP/1.1\r\nHost: s3.example.com:9000"));
+    CHECK(head_has("\r\nProxy-Authorization: Basic " BASIC "\r\n") && head_has("AWS4-HMAC-SHA256"));
+    CHECK(s3_mock_seen(mock, 0, &q) && strcmp(q.path, "/bucket/key") == 0);
+    CHECK(by->tunnels == 0 && connections() == 1);
+    end();
+}
+
+static void environment__by_scheme_and_host(void) {
+    static const struct {
+        const char *variable, *endpoint, *no_proxy;
+        int goes;
+    } cases[] = {{"https_proxy", "https://s3.example.com", NULL, 1},
+                 {"HTTPS_PROXY", "https://s3.example.com", NULL, 1},
+                 {"ALL_PROXY", "https://s3.example.com", "example.org", 1},
+                 {"http_proxy", "http://s3.example.com", NULL, 1},
+                 {"HTTPS_PROXY", "https://s3.example.com", "other,.Example.com", 0},
+                 {"HTTPS_PROXY", "https://s3.example.com", "s3.example.com:443", 0},
+                 {"HTTPS_PROXY", "https://s3.example.com", "s3.example.com:444", 1},
+                 {"HTTPS_PROXY", "https://s3.example.com", "*", 0},
+                 {"HTTPS_PROXY", "https://10.1.2.3", "10.0.0.0/8", 0},
+                 {"HTTPS_PROXY", "https://10.1.2.3", "10.2.0.0/16", 1},
+                 {"HTTP_PROXY", "https://s3.example.com", NULL, 0}};
+    begin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dlp_s3_desc d = desc_of(cases[i].endpoint, NULL);
+        int code;
+        d.connect_timeout_ms = 50, d.max_attempts = 1;
+        setenv(cases[i].variable, with_word, 1);
+        if (cases[i].no_proxy) setenv("NO_PROXY", cases[i].no_proxy, 1);
+        connections();
+        code = get_by(&d);
+        CHECK((code == DLP_OK) == cases[i].goes && connections() == cases[i].goes);
+        if ((code == DLP_OK) != cases[i].goes) printf("  %zu: %d %s\n", i, code, error.message);
+        d.proxy = ""; /* overrides the environment */
+        if (cases[i].goes) CHECK(get_by(&d) != DLP_OK && connections() == 0);
+        unsetenv(cases[i].variable);
+        unsetenv("NO_PROXY");
+    }
+    { /* a machine's own addresses: not by the environment's, but by the desc's */
+        dlp_s3_desc d = desc_of(mock->url, NULL);
+        setenv("http_proxy", url, 1);
+        CHECK(get_by(&d) == DLP_OK && connections() == 0);
+        setenv("NO_PROXY", "*", 1);
+        d.proxy = url;
+        CHECK(get_by(&d) == DLP_OK && connections() == 1);
+    }
+    end();
+}
+
+static void refusals__name_the_proxy(void) {
+    static const struct {
+        const char *answer, *says;
+        int attempts;
+    } cases[] = {{"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n"
+                  "Content-Length: 4\r\n\r\nnope",
+                  "answers 407: it wants another user and password", 0},
+                 {"HTTP/1.1 403 Forbidden\r\n\r\n", "answers 403: it may not connect there", 0},
+                 {"HTTP/1.0 502 Bad Gateway\r\n\r\n", "answers 502: it cannot reach the server", 1},
+                 {"HTTP/1.1 503 Unavailable\r\n\r\n", "answers 503: it cannot reach the server", 1},
+                 {"SSH-2.0-OpenSSH_9.2\r\n\r\n", "no answer to CONNECT", 1},
+                 {"HTTP/1.1 20", "closes the connection", 1},
+                 {"", "closes the connection", 1}};
+    begin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        dlp_s3_desc d = desc_of("https://s3.example.com", with_word);
+        char name[64];
+        int code, n;
+        snprintf(name, sizeof name, "by proxy 127.0.0.1:%d", by->port);
+        connections();
+        proxy_says(cases[i].answer, 0);
+        code = get_by(&d);
+        n = connections();
+        CHECK(code == DLP_ERR_REMOTE && strstr(error.message, cases[i].says));
+        CHECK(strstr(error.message, name) && (n > 1) == cases[i].attempts);
+        if (!strstr(error.message, cases[i].says)) printf("  %s\n", error.message);
+        if (!cases[i].attempts) continue;
+        proxy_says(cases[i].answer, 1); /* once only: tried again */
+        CHECK(get_by(&d) == DLP_OK);
+    }
+    {
+        dlp_s3_desc d = desc_of("http://s3.example.com", with_word);
+        proxy_says("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", 0);
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && error.http_status == 407);
+        CHECK(strstr(error.message, "the proxy 127.0.0.1:"));
+    }
+    { /* nobody is there */
+        dlp_s3_desc d = desc_of("https://s3.example.com", "http://me:sesame@127.0.0.1:1");
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && strstr(error.message, "by proxy 127.0.0.1:1"));
+    }
+    end();
+}
+
+static void urls__that_are_none__refused(void) {
+    static const struct {
+        const char *url, *says;
+    } bad[] = {{"https://me:sesame@127.0.0.1:1", "only a proxy of http"},
+               {"socks5://me:sesame@127.0.0.1:1", "only a proxy of http"},
+               {"http://me:sesame@", "no host"},
+               {"http://me:sesame@host:99999", "port"},
+               {"http://me:sesame@host:1/path", "something follows HOST:PORT"},
+               {"http://me:sesame%zz@host:1", "bad escape"},
+               {"http://me:sesame@ho st:1", "neither a name nor an address"}};
+    char long_word[800];
+    dlp_s3_desc d = desc_of("https://s3.example.com", NULL);
+    begin();
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        d.proxy = bad[i].url;
+        CHECK(get_by(&d) == DLP_ERR_ARG && strstr(error.message, bad[i].says));
+        CHECK(strncmp(error.message, "proxy: ", 7) == 0 && !strstr(error.message, "sesame"));
+        d.proxy = NULL;
+        setenv("HTTPS_PROXY", bad[i].url, 1);
+        CHECK(get_by(&d) == DLP_ERR_UNSUPPORTED && strstr(error.message, "HTTPS_PROXY: "));
+        CHECK(!strstr(error.message, "sesame") && strstr(error.message, "NO_PROXY"));
+    }
+    unsetenv("HTTPS_PROXY");
+    memset(long_word, 'x', sizeof long_word);
+    memcpy(long_word, "http://me:", 10);
+    memcpy(long_word + sizeof long_word - 6, "@h:1", 5);
+    d.proxy = long_word;
+    CHECK(get_by(&d) == DLP_ERR_ARG && strstr(error.message, "too long"));
+    end();
+}
+
+int main(void) {
+    https__by_a_tunnel();
+    http__with_the_whole_url();
+    environment__by_scheme_and_host();
+    refusals__name_the_proxy();
+    urls__that_are_none__refused();
+    return test_end("s3_proxy");
+}
