@@ -179,7 +179,7 @@
    are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
    ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   A client is a shared mapping of 57 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
@@ -223,8 +223,8 @@
      (not for numeric hosts) or when credentials are to be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
-     directory buckets (S3 Express): refused, not ignored (>>s3-client).
+   * No accelerated endpoints, no access points by their ARNs, no directory buckets (S3 Express):
+     refused, not ignored (>>s3-client). Proxies are those of http alone.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
@@ -417,17 +417,21 @@ extern "C" {
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
 
-     AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT; profile: use_fips_endpoint,
-     use_dualstack_endpoint, and below s3 use_dualstack_endpoint, use_accelerate_endpoint: "true"
+     profile: below s3 use_accelerate_endpoint, "true"
      AWS_RETRY_MODE; profile: retry_mode: others than "standard" and "adaptive", both of which what
      this client does is a kind of
      regions that stand for something else (fips-us-east-1, aws-global, ...), without an endpoint
-     HTTPS_PROXY or HTTP_PROXY, by the endpoint, or ALL_PROXY, also in small letters, unless
-     NO_PROXY covers the endpoint ("*", a host or a domain above it, with its port or without, an
-     address, or addresses as 10.0.0.0/8), or it is on this machine
+     dual-stack and FIPS hosts with an endpoint of one's own
+     proxies that are reached by TLS or SOCKS; any proxy on the way to STS
 
    and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
    of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
+
+   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY or
+   HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists hosts
+   without one: "*", a host or a domain above it, with its port or without, an address, or addresses
+   as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https a proxy is
+   asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
@@ -536,6 +540,11 @@ typedef struct dlp_s3_desc {
     const char *proxy;           /* "http://host:port", "http://user:password@host:port", both
                                     escaped as in URLs: all connections go by this proxy; "": by
                                     none; NULL: as the environment says; copied */
+    int32_t dualstack;           /* 1: hosts of AWS that have IPv6 addresses, too; environment:
+                                    AWS_USE_DUALSTACK_ENDPOINT; profile: use_dualstack_endpoint,
+                                    also below s3 */
+    int32_t fips;                /* 1: hosts of AWS with FIPS 140; environment:
+                                    AWS_USE_FIPS_ENDPOINT; profile: use_fips_endpoint */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -1537,6 +1546,7 @@ typedef struct dlpi_s3_endpoint {
     int32_t tls;
     int32_t is_default_port; /* 80, or 443 with tls */
     int32_t custom;          /* given by somebody; 0: AWS, by region */
+    int32_t fips, dualstack; /* which of AWS' hosts */
     uint16_t port;
     char host[256];   /* without brackets, in small letters */
     char prefix[256]; /* of paths, before the bucket: "" or "/x", as it is sent */
@@ -1648,9 +1658,11 @@ static const char *dlpi_s3_aws_domain(const char *region) {
     return domain;
 }
 
-/* Name AWS' endpoint of a region ("s3.eu-west-1.amazonaws.com"). */
-static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
-    snprintf(host, size, "s3.%s.%s", region, dlpi_s3_aws_domain(region));
+/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack.us-east-1...". */
+static void dlpi_s3_aws_host(const dlpi_s3_endpoint *e, const char *region, char *host,
+                             size_t size) {
+    snprintf(host, size, "s3%s%s.%s.%s", e->fips ? "-fips" : "", e->dualstack ? ".dualstack" : "",
+             region, dlpi_s3_aws_domain(region));
 }
 
 /* Make the endpoint of AWS in a region. */
@@ -1658,7 +1670,7 @@ static void dlpi_s3_endpoint_aws(dlpi_s3_endpoint *out, const char *region) {
     memset(out, 0, sizeof *out);
     out->tls = out->is_default_port = 1;
     out->port = 443;
-    dlpi_s3_aws_host(region, out->host, sizeof out->host);
+    dlpi_s3_aws_host(out, region, out->host, sizeof out->host);
 }
 
 /* ---- Characters of XML and JSON, into a buffer that keeps what fits. */
@@ -2603,7 +2615,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     if (e->custom)
         memcpy(name, e->host, sizeof name);
     else
-        dlpi_s3_aws_host(region, name, sizeof name);
+        dlpi_s3_aws_host(e, region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);
@@ -3976,7 +3988,8 @@ typedef struct dlpi_s3_config {
     int32_t named;         /* by whom ever */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
     int32_t max_attempts;  /* of a request; -1: nobody says */
-    char endpoint[512];    /* "": AWS */
+    int32_t fips, dualstack;
+    char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
@@ -4491,6 +4504,29 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
+/* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
+                                dlp_s3_error *err) {
+    char said[3][16] = {"", "", ""};
+    int code = dlpi_s3_config_find(p, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", said[0],
+                                   sizeof said[0], err);
+    if (code >= 0)
+        code = dlpi_s3_config_find(p, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint",
+                                   said[1], sizeof said[1], err);
+    if (code == 0)
+        code =
+            dlpi_s3_profiles_find(p, "s3", "use_dualstack_endpoint", said[2], sizeof said[2], err);
+    if (code < 0) return code;
+    c->fips = d->fips || dlpi_s3_is_true(said[0]);
+    c->dualstack = d->dualstack || dlpi_s3_is_true(said[1]) || dlpi_s3_is_true(said[2]);
+    if (!c->endpoint[0] || (!c->fips && !c->dualstack)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                             "%s: set by program, environment or profile, but the endpoint is "
+                             "given; only AWS' own has other hosts",
+                             c->fips ? "fips (AWS_USE_FIPS_ENDPOINT)"
+                                     : "dualstack (AWS_USE_DUALSTACK_ENDPOINT)");
+}
+
 /* ---- which hosts go by a proxy ---- */
 
 /* The bytes of an address. Returns how many, 0: it is none. */
@@ -4616,8 +4652,10 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
     if (code < 0) return code;
     if (code == 0)
-        snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
-                 dlpi_s3_aws_domain(c->region));
+        snprintf(c->url, sizeof c->url, "https://sts%s.%s.%s", c->fips ? "-fips" : "", c->region,
+                 !c->dualstack                       ? dlpi_s3_aws_domain(c->region)
+                 : strncmp(c->region, "cn-", 3) == 0 ? "api.amazonwebservices.com.cn"
+                                                     : "api.aws");
     if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
         dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
         return DLP_ERR_UNSUPPORTED;
@@ -4758,10 +4796,6 @@ typedef struct dlpi_s3_beyond {
 /* What this library does not do, and may not ignore: requests would go to another host, or be other
    ones, than whoever set it thinks. */
 static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
-    {"AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", NULL, NULL, "FIPS endpoints are"},
-    {"AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint", NULL, NULL,
-     "dual-stack endpoints are"},
-    {NULL, "s3", "use_dualstack_endpoint", NULL, "dual-stack endpoints are"},
     {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
     {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
      "what else than \"standard\" and \"adaptive\" stands for is"},
@@ -4859,6 +4893,7 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     has = dlpi_s3_profiles_has(&p, err);
     if (has == 0 && c->named_by_user) has = dlpi_s3_config_missing(c, err);
     code = has < 0 ? has : dlpi_s3_config_where(c, d, &p, err);
+    if (!code) code = dlpi_s3_config_hosts(c, d, &p, err);
     if (!code) code = dlpi_s3_config_habits(c, &p, err);
     if (!code && !d->anonymous)
         code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);
@@ -4935,8 +4970,8 @@ static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char
     return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
 }
 
-/* Find out which proxies there are: that of the desc, for all; or those of the environment. Only one
-   that the endpoint needs must be in order. */
+/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
+   Only a proxy that the endpoint needs must be in order. */
 static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
                                 dlp_s3_error *err) {
     const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
@@ -9822,10 +9857,14 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
     int code;
-    if (!c->endpoint[0])
+    if (!c->endpoint[0]) {
         dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
-    else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
+        s3->endpoint.fips = c->fips;
+        s3->endpoint.dualstack = c->dualstack;
+        dlpi_s3_aws_host(&s3->endpoint, c->region, s3->endpoint.host, sizeof s3->endpoint.host);
+    } else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK) {
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+    }
     code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
     if (code != DLP_OK) return code;
     if (desc->tls) {

@@ -180,7 +180,7 @@
    are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
    ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   A client is a shared mapping of 57 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
@@ -224,6 +224,6 @@
      (not for numeric hosts) or when credentials are to be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
-     directory buckets (S3 Express): refused, not ignored (>>s3-client).
+   * No accelerated endpoints, no access points by their ARNs, no directory buckets (S3 Express):
+     refused, not ignored (>>s3-client). Proxies are those of http alone.
 */

@@ -54,10 +54,14 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
     int code;
-    if (!c->endpoint[0])
+    if (!c->endpoint[0]) {
         dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
-    else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
+        s3->endpoint.fips = c->fips;
+        s3->endpoint.dualstack = c->dualstack;
+        dlpi_s3_aws_host(&s3->endpoint, c->region, s3->endpoint.host, sizeof s3->endpoint.host);
+    } else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK) {
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
+    }
     code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
     if (code != DLP_OK) return code;
     if (desc->tls) {

@@ -384,6 +384,29 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
+/* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
+                                dlp_s3_error *err) {
+    char said[3][16] = {"", "", ""};
+    int code = dlpi_s3_config_find(p, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", said[0],
+                                   sizeof said[0], err);
+    if (code >= 0)
+        code = dlpi_s3_config_find(p, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint",
+                                   said[1], sizeof said[1], err);
+    if (code == 0)
+        code =
+            dlpi_s3_profiles_find(p, "s3", "use_dualstack_endpoint", said[2], sizeof said[2], err);
+    if (code < 0) return code;
+    c->fips = d->fips || dlpi_s3_is_true(said[0]);
+    c->dualstack = d->dualstack || dlpi_s3_is_true(said[1]) || dlpi_s3_is_true(said[2]);
+    if (!c->endpoint[0] || (!c->fips && !c->dualstack)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                             "%s: set by program, environment or profile, but the endpoint is "
+                             "given; only AWS' own has other hosts",
+                             c->fips ? "fips (AWS_USE_FIPS_ENDPOINT)"
+                                     : "dualstack (AWS_USE_DUALSTACK_ENDPOINT)");
+}
+
 /* ---- which hosts go by a proxy ---- */
 
 /* The bytes of an address. Returns how many, 0: it is none. */
@@ -509,8 +532,10 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
     code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
     if (code < 0) return code;
     if (code == 0)
-        snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
-                 dlpi_s3_aws_domain(c->region));
+        snprintf(c->url, sizeof c->url, "https://sts%s.%s.%s", c->fips ? "-fips" : "", c->region,
+                 !c->dualstack                       ? dlpi_s3_aws_domain(c->region)
+                 : strncmp(c->region, "cn-", 3) == 0 ? "api.amazonwebservices.com.cn"
+                                                     : "api.aws");
     if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
         dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
         return DLP_ERR_UNSUPPORTED;
@@ -651,10 +676,6 @@ typedef struct dlpi_s3_beyond {
 /* What this library does not do, and may not ignore: requests would go to another host, or be other
    ones, than whoever set it thinks. */
 static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
-    {"AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", NULL, NULL, "FIPS endpoints are"},
-    {"AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint", NULL, NULL,
-     "dual-stack endpoints are"},
-    {NULL, "s3", "use_dualstack_endpoint", NULL, "dual-stack endpoints are"},
     {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
     {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
      "what else than \"standard\" and \"adaptive\" stands for is"},
@@ -752,6 +773,7 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     has = dlpi_s3_profiles_has(&p, err);
     if (has == 0 && c->named_by_user) has = dlpi_s3_config_missing(c, err);
     code = has < 0 ? has : dlpi_s3_config_where(c, d, &p, err);
+    if (!code) code = dlpi_s3_config_hosts(c, d, &p, err);
     if (!code) code = dlpi_s3_config_habits(c, &p, err);
     if (!code && !d->anonymous)
         code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);

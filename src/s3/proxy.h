@@ -70,8 +70,8 @@ static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char
     return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
 }
 
-/* Find out which proxies there are: that of the desc, for all; or those of the environment. Only one
-   that the endpoint needs must be in order. */
+/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
+   Only a proxy that the endpoint needs must be in order. */
 static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
                                 dlp_s3_error *err) {
     const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;

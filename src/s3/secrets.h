@@ -50,7 +50,8 @@ typedef struct dlpi_s3_config {
     int32_t named;         /* by whom ever */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
     int32_t max_attempts;  /* of a request; -1: nobody says */
-    char endpoint[512];    /* "": AWS */
+    int32_t fips, dualstack;
+    char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];

@@ -482,7 +482,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     if (e->custom)
         memcpy(name, e->host, sizeof name);
     else
-        dlpi_s3_aws_host(region, name, sizeof name);
+        dlpi_s3_aws_host(e, region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);

@@ -412,6 +412,27 @@ static const source_case sources[] = {
      DLPI_S3_WEB,
      NULL,
      "https://sts.cn-north-1.amazonaws.com.cn"},
+    {{WEB, "AWS_USE_FIPS_ENDPOINT=true"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "https://sts-fips.us-east-1.amazonaws.com"},
+    {{WEB, "AWS_USE_DUALSTACK_ENDPOINT=true"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "https://sts.us-east-1.api.aws"},
+    {{WEB, "AWS_USE_DUALSTACK_ENDPOINT=true", "AWS_REGION=cn-north-1"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "https://sts.cn-north-1.api.amazonwebservices.com.cn"},
     {{WEB, "AWS_REGION=us-iso-east-1"},
      NULL,
      NULL,
@@ -732,88 +753,6 @@ typedef struct habit_case {
 
 static const habit_case habits[] = {
     {{NULL}, NULL, NULL, NULL, NULL, 0, {0}, DLP_S3_STYLE_AUTO, -1},
-    {{"AWS_USE_FIPS_ENDPOINT=true"},
-     NULL,
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_FIPS_ENDPOINT: \"true\"", "FIPS"},
-     0,
-     0},
-    {{"AWS_USE_FIPS_ENDPOINT=True"},
-     NULL,
-     NULL,
-     "http://a",
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_FIPS_ENDPOINT", "FIPS"},
-     0,
-     0},
-    {{"AWS_USE_FIPS_ENDPOINT=false"},
-     "[default]\nuse_fips_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     0,
-     {0},
-     0,
-     -1},
-    {{NULL},
-     "[default]\nuse_fips_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_fips_endpoint of profile \"default\" in", "/.aws/config"},
-     0,
-     0},
-    {{NULL}, P "use_fips_endpoint = true", NULL, NULL, NULL, 0, {0}, 0, -1},
-    {{"AWS_PROFILE=p"},
-     P "use_fips_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_fips_endpoint of profile \"p\"", "FIPS"},
-     0,
-     0},
-    {{"AWS_DEFAULT_PROFILE=p"},
-     P "use_dualstack_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_dualstack_endpoint of profile \"p\"", "dual-stack"},
-     0,
-     0},
-    {{"AWS_USE_DUALSTACK_ENDPOINT=true"},
-     NULL,
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_DUALSTACK_ENDPOINT", "dual-stack"},
-     0,
-     0},
-    {{NULL},
-     NULL,
-     "[default]\nuse_dualstack_endpoint = TRUE",
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_dualstack_endpoint", "/.aws/credentials"},
-     0,
-     0},
-    {{NULL},
-     "[default]\ns3 =\n use_dualstack_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"s3.use_dualstack_endpoint of", "dual-stack"},
-     0,
-     0},
     {{NULL},
      "[default]\ns3 =\n use_accelerate_endpoint=true",
      NULL,
@@ -963,6 +902,89 @@ static void habits__table__kept_or_refused_in_words(void) {
             CHECK(config->style == c->style && config->max_attempts == c->max_attempts);
         for (int k = 0; k < 2 && c->says[k]; k++) CHECK(strstr(error.message, c->says[k]) != NULL);
         if (test_failures > before) printf("habit %zu: %d, %s\n", i, code, error.message);
+    }
+}
+
+typedef struct host_case {
+    const char *set[6];
+    const char *config, *credentials;
+    int fips, dualstack; /* of the desc */
+    const char *endpoint, *host;
+} host_case;
+
+static const host_case hosts[] = {
+    {{NULL}, NULL, NULL, 0, 0, NULL, "s3.us-east-1."},
+    {{NULL}, NULL, NULL, 1, 0, NULL, "s3-fips.us-east-1."},
+    {{NULL}, NULL, NULL, 0, 1, NULL, "s3.dualstack.us-east-1."},
+    {{NULL}, NULL, NULL, 1, 1, NULL, "s3-fips.dualstack.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=True"}, NULL, NULL, 0, 0, NULL, "s3-fips.us-east-1."},
+    {{"AWS_USE_DUALSTACK_ENDPOINT=true"}, NULL, NULL, 0, 0, NULL, "s3.dualstack.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=true", "AWS_USE_DUALSTACK_ENDPOINT=true"},
+     NULL,
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3-fips.dualstack.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=false"},
+     "[default]\nuse_fips_endpoint = true",
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3.us-east-1."},
+    {{NULL}, "[default]\nuse_fips_endpoint = true", NULL, 0, 0, NULL, "s3-fips.us-east-1."},
+    {{NULL}, P "use_fips_endpoint = true", NULL, 0, 0, NULL, "s3.us-east-1."},
+    {{"AWS_PROFILE=p"}, P "use_fips_endpoint = true", NULL, 0, 0, NULL, "s3-fips.us-east-1."},
+    {{NULL},
+     NULL,
+     "[default]\nuse_dualstack_endpoint = TRUE",
+     0,
+     0,
+     NULL,
+     "s3.dualstack.us-east-1."},
+    {{NULL},
+     "[default]\ns3 =\n use_dualstack_endpoint = true",
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3.dualstack.us-east-1."},
+    {{"AWS_USE_DUALSTACK_ENDPOINT=false"},
+     "[default]\ns3 =\n use_dualstack_endpoint = true",
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=true"}, NULL, NULL, 0, 0, "http://a", "fips (AWS_USE_FIPS_ENDPOINT)"},
+    {{NULL}, NULL, NULL, 0, 1, "http://a", "dualstack (AWS_USE_DUALSTACK_ENDPOINT)"},
+};
+
+static const dlp_s3_transport no_tls = {.user = NULL}; /* nothing is sent */
+
+static void hosts__table__by_program_environment_profile(void) {
+    for (size_t i = 0; i < COUNT(hosts); i++) {
+        const host_case *c = &hosts[i];
+        dlp_s3_desc d = {.anonymous = 1,
+                         .endpoint = c->endpoint,
+                         .fips = c->fips,
+                         .dualstack = c->dualstack,
+                         .tls = &no_tls};
+        dlp_s3 *s3 = NULL;
+        int before = test_failures, code;
+        bare();
+        set_all(c->set, 6);
+        put_file(".aws/config", c->config);
+        put_file(".aws/credentials", c->credentials);
+        code = dlp_s3_open(&s3, &d, &error);
+        CHECK(code == (c->endpoint ? DLP_ERR_UNSUPPORTED : DLP_OK));
+        if (code == DLP_OK)
+            CHECK(strncmp(s3->endpoint.host, c->host, strlen(c->host)) == 0);
+        else
+            CHECK(strstr(error.message, c->host) != NULL);
+        if (test_failures > before) printf("host %zu: %d, %s\n", i, code, error.message);
+        CHECK(dlp_s3_close(s3) == DLP_OK);
     }
 }
 
@@ -2176,6 +2198,7 @@ int main(int argc, char **argv) {
     source__table__order_of_aws();
     where__table__order_of_aws();
     habits__table__kept_or_refused_in_words();
+    hosts__table__by_program_environment_profile();
     habits__of_the_program__first();
     proxy__table__by_endpoint();
     buckets__of_another_kind__refused();

@@ -1,6 +1,5 @@
 /* Proxies: what goes by them and what does not, what they refuse, and that nobody hears their
-   password. A proxy of a few lines leads all hosts to one scripted server; "TLS" is none. Hosts of
-   AWS that are dual-stack or FIPS are asked for by way of it, too. */
+   password. A proxy of a few lines leads all hosts to one scripted server; "TLS" is none. */
 #define _GNU_SOURCE
 #include "../../../dlpipe_s3.h"
 
