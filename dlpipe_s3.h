@@ -21,6 +21,7 @@
    >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    >>s3-memory      THREADS, MEMORY, SECRETS
+   >>s3-stores      OTHER STORES THAN AMAZON'S
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
    >>errors         CODES AND ERROR RECORDS
@@ -191,6 +192,45 @@
    letters. What the caller passes in dlp_s3_desc, and the environment, are the caller's to guard;
    so are the command of a credential_process, whose first word is named in messages, and the memory
    of a TLS library, through which requests and answers pass.
+
+   >>s3-stores      OTHER STORES THAN AMAZON'S
+   Set endpoint, or AWS_ENDPOINT_URL; region, or AWS_REGION; access_key with secret_key, or the two
+   variables. Buckets are then named in the path (style). "Run" says which server the tests of this
+   library run; of the others nothing but their documentation is known here.
+
+   Google Cloud Storage   not run
+     endpoint   https://storage.googleapis.com
+     region     auto
+     keys       HMAC keys of a service account ("Interoperability"): GOOG1..., and its secret
+     differs    An object that is stored with Content-Encoding gzip is undone by the server unless
+                gzip is accepted; it is asked for twice. requester_pays is not understood there.
+
+   Cloudflare R2          not run
+     endpoint   https://ACCOUNT.r2.cloudflarestorage.com; in the EU ACCOUNT.eu.r2...
+     region     auto
+     keys       an API token's Access Key ID and Secret Access Key
+     differs    Nothing known that this library uses. There is no requester who pays.
+
+   MinIO                  run: its gateway in JuiceFS 1.4; MinIO itself is not run
+     endpoint   http://HOST:9000
+     region     us-east-1, unless MINIO_REGION says otherwise
+     keys       MINIO_ROOT_USER and _PASSWORD, or a user's
+     differs    Objects are kept as files. A key that is a folder of another one ("a", "a/b") cannot
+                be made, nor keys with empty, "." or ".." steps. Virtual hosts need MINIO_DOMAIN.
+
+   Ceph                   run: radosgw 16.2, plain and with TLS, by path and by virtual host
+     endpoint   http://HOST:7480, or where rgw_frontends listens
+     region     the zonegroup's name ("default"); radosgw takes any
+     keys       of radosgw-admin user create
+     differs    Virtual hosts need rgw_dns_name. A certificate of one's own: ca_file.
+
+   Others                 run: OpenStack Swift 2.30 (its S3 layer wants the right region), SeaweedFS
+                          4.48, rclone serve s3 1.75
+     differs    rclone answers a range with 200 and all of the object, and takes no heed of
+                If-Match: what is read is held against if_match all the same. SeaweedFS and rclone
+                keep objects as files, as MinIO does.
+
+   Lists are split (>>s3-list) on all servers that were run.
 
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
