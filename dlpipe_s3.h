@@ -467,11 +467,11 @@ extern "C" {
    and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
    of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
 
-   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY or
-   HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists hosts
-   without one: "*", a host or a domain above it, with its port or without, an address, or addresses
-   as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https a proxy is
-   asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
+   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY
+   or HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists
+   hosts without one: "*", a host or a domain above it, with its port or without, an address, or
+   addresses as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https
+   a proxy is asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
@@ -739,8 +739,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
    come twice, are not in order, or were not asked for, are an error, and so is a server that leads
-   in a circle. An error of a page that is not next is told when its turn comes. A request that failed
-   names the key behind which its page is.
+   in a circle. An error of a page that is not next is told when its turn comes. The error of a
+   request names the key behind which its page is.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */
@@ -1698,7 +1698,7 @@ static const char *dlpi_s3_aws_domain(const char *region) {
     return domain;
 }
 
-/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack.us-east-1...". */
+/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack...". */
 static void dlpi_s3_aws_host(const dlpi_s3_endpoint *e, const char *region, char *host,
                              size_t size) {
     snprintf(host, size, "s3%s%s.%s.%s", e->fips ? "-fips" : "", e->dualstack ? ".dualstack" : "",
@@ -10290,8 +10290,8 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high (NULL:
-   no end). Returns it, or NULL: no memory. */
+/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
+   (NULL: no end). Returns it, or NULL: no memory. */
 static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
                                          const dlpi_s3_key *high) {
     dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
@@ -10333,10 +10333,10 @@ static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
 
 /* ---- where a range of keys is split ----
    Keys are numbers, written in the bytes that keys have where they differ. A range is split in its
-   middle. If all keys of a page begin alike, it is split behind groups instead. A group has all keys
-   that begin with the same n bytes as the page's last key; several n are tried at once. So the end of a common
-   prefix is found in one step. A split need not be a key. A bad one costs a request that finds
-   nothing. */
+   middle. If all keys of a page begin alike, it is split behind groups instead. A group has all
+   keys that begin with the same n bytes as the page's last key; several n are tried at once. So the
+   end of a common prefix is found in one step. A split need not be a key. A bad one costs a request
+   that finds nothing. */
 
 typedef struct dlpi_s3_alphabet {
     bool has[256];
@@ -11002,8 +11002,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a delimiter
-   is asked for page after page. */
+/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
+   delimiter is asked for page after page. */
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
     if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;

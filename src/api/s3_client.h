@@ -38,11 +38,11 @@
    and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
    of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
 
-   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY or
-   HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists hosts
-   without one: "*", a host or a domain above it, with its port or without, an address, or addresses
-   as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https a proxy is
-   asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
+   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY
+   or HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists
+   hosts without one: "*", a host or a domain above it, with its port or without, an address, or
+   addresses as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https
+   a proxy is asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48

@@ -43,8 +43,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
    come twice, are not in order, or were not asked for, are an error, and so is a server that leads
-   in a circle. An error of a page that is not next is told when its turn comes. A request that failed
-   names the key behind which its page is.
+   in a circle. An error of a page that is not next is told when its turn comes. The error of a
+   request names the key behind which its page is.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */

@@ -548,8 +548,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a delimiter
-   is asked for page after page. */
+/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
+   delimiter is asked for page after page. */
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
     if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;

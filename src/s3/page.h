@@ -233,8 +233,8 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high (NULL:
-   no end). Returns it, or NULL: no memory. */
+/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
+   (NULL: no end). Returns it, or NULL: no memory. */
 static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
                                          const dlpi_s3_key *high) {
     dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);

@@ -3,10 +3,10 @@
 #include "s3/page.h"
 /* ---- where a range of keys is split ----
    Keys are numbers, written in the bytes that keys have where they differ. A range is split in its
-   middle. If all keys of a page begin alike, it is split behind groups instead. A group has all keys
-   that begin with the same n bytes as the page's last key; several n are tried at once. So the end of a common
-   prefix is found in one step. A split need not be a key. A bad one costs a request that finds
-   nothing. */
+   middle. If all keys of a page begin alike, it is split behind groups instead. A group has all
+   keys that begin with the same n bytes as the page's last key; several n are tried at once. So the
+   end of a common prefix is found in one step. A split need not be a key. A bad one costs a request
+   that finds nothing. */
 
 typedef struct dlpi_s3_alphabet {
     bool has[256];

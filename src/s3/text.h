@@ -312,7 +312,7 @@ static const char *dlpi_s3_aws_domain(const char *region) {
     return domain;
 }
 
-/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack.us-east-1...". */
+/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack...". */
 static void dlpi_s3_aws_host(const dlpi_s3_endpoint *e, const char *region, char *host,
                              size_t size) {
     snprintf(host, size, "s3%s%s.%s.%s", e->fips ? "-fips" : "", e->dualstack ? ".dualstack" : "",

@@ -113,7 +113,7 @@ static void s3_listing_serve(void *user, const s3_mock_request *q, s3_mock_reply
     at = s3_listing_find(b, after, b->start_after == S3_LISTING_INCLUSIVE);
     if (strcmp(after, prefix) < 0) at = s3_listing_find(b, prefix, 1);
     if (token[0]) at = atoi(token + 1);
-    left = atoi(most);
+    left = most[0] && atoi(most) < 1000 ? atoi(most) : 1000;
     b->bytes = 0;
     s3_listing_puts(b, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
                        "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>");

@@ -853,7 +853,7 @@ static void list__little_room__held_back(void) {
     end();
 }
 
-/* ---- Where ranges of keys are split: between their ends, in whole characters, in the middle. ---- */
+/* ---- Where ranges are split: between their ends, in whole characters, in the middle. ---- */
 
 static uint64_t seed = 11;
 static uint64_t roll(uint64_t n) { return dlpi_s3_random(&seed) % n; }
