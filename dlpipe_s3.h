@@ -728,8 +728,9 @@ typedef struct dlp_s3_list dlp_s3_list;
    first pages suggest it, and each range is listed by itself (start-after). Keys are given out in
    order, each once. A key that comes before its turn is kept, in about 100 bytes, in 256 MiB at
    most; half of that is for the ranges whose turn is next. A list side by side takes more requests:
-   at most twice as many pages, and twice "requests". Some servers refuse a start-after that is no
-   key, or ignore it. Then the log is told, and the list is asked for page after page.
+   twice as many pages and twice "requests", at the worst. Between calls pages stay under way; they
+   count among max_requests, and no reap gives them out. Some servers refuse a start-after that is
+   no key, or ignore it. Then the log is told, and the list is asked for page after page.
    S3 sorts a list (but that of a directory bucket); for servers that do not there is any_order.
    out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
    (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.
@@ -11047,6 +11048,7 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
     for (;;) {
         dlpi_s3_segment *s = list->first;
+        bool wait;
         int rc;
         if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
         if (s->blocks) {
@@ -11061,8 +11063,9 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
             if (err) *err = s->error;
             return s->error.code;
         }
-        rc = dlpi_s3_list_work(list, !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED, err);
-        if (rc != DLP_OK && !list->first->blocks) return rc;
+        wait = !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED;
+        rc = dlpi_s3_list_work(list, wait, err);
+        if (rc != DLP_OK && wait) return rc;
     }
 }
 

@@ -32,8 +32,9 @@ typedef struct dlp_s3_list dlp_s3_list;
    first pages suggest it, and each range is listed by itself (start-after). Keys are given out in
    order, each once. A key that comes before its turn is kept, in about 100 bytes, in 256 MiB at
    most; half of that is for the ranges whose turn is next. A list side by side takes more requests:
-   at most twice as many pages, and twice "requests". Some servers refuse a start-after that is no
-   key, or ignore it. Then the log is told, and the list is asked for page after page.
+   twice as many pages and twice "requests", at the worst. Between calls pages stay under way; they
+   count among max_requests, and no reap gives them out. Some servers refuse a start-after that is
+   no key, or ignore it. Then the log is told, and the list is asked for page after page.
    S3 sorts a list (but that of a directory bucket); for servers that do not there is any_order.
    out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
    (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.

@@ -593,6 +593,7 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
     for (;;) {
         dlpi_s3_segment *s = list->first;
+        bool wait;
         int rc;
         if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
         if (s->blocks) {
@@ -607,8 +608,9 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
             if (err) *err = s->error;
             return s->error.code;
         }
-        rc = dlpi_s3_list_work(list, !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED, err);
-        if (rc != DLP_OK && !list->first->blocks) return rc;
+        wait = !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED;
+        rc = dlpi_s3_list_work(list, wait, err);
+        if (rc != DLP_OK && wait) return rc;
     }
 }
 

@@ -26,6 +26,9 @@ static int local_getaddrinfo(const char *name, const char *service, const struct
 
 #include <inttypes.h>
 
+#include "../rig/s3_mock.h"
+#include "../rig/s3_proxy.h"
+
 static int failures;
 static const char *kind;
 static bool swift, rclone;
@@ -448,6 +451,35 @@ static void tls__own_authority__verified(void) {
           "an expired certificate: %" PRId64 ", %d attempts", got, err.attempts);
 }
 
+/* By a proxy: what is encrypted through a tunnel, what is not with the whole URL. */
+static void proxy__tls_and_plain__as_without(void) {
+    proxy *by = proxy_start(atoi(env("S3_TLS_PORT_1")));
+    char url[64];
+    struct user u;
+    snprintf(url, sizeof url, "http://me:word@127.0.0.1:%d", by->port);
+    u = user_of(&(dlp_s3_desc){.endpoint = "https://s3.localhost",
+                               .ca_file = env("CA_FILE"),
+                               .style = DLP_S3_STYLE_PATH,
+                               .proxy = url});
+    for (int i = 0; i < 3; i++) {
+        CHECK(get(&u, "given", "parts", PART - 100, 1000, body, 1000, NULL) == 1000 &&
+                  is_pattern(PART - 100, 1000),
+              "through a tunnel");
+    }
+    CHECK(by->tunnels == 1 && by->connections == 1, "%d tunnels", by->tunnels);
+    user_end(&u);
+    proxy_stop(by);
+    by = proxy_start(atoi(strrchr(env("AWS_ENDPOINT_URL"), ':') + 1));
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", by->port);
+    u = user_of(&(dlp_s3_desc){.proxy = url});
+    CHECK(get(&u, "given", "parts", PART - 100, 1000, body, 1000, NULL) == 1000 &&
+              is_pattern(PART - 100, 1000),
+          "with the whole URL");
+    CHECK(by->tunnels == 0 && by->connections == 1, "%d connections", by->connections);
+    user_end(&u);
+    proxy_stop(by);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fputs("real radosgw | swift | seaweedfs | juicefs | rclone\n", stderr);
@@ -470,6 +502,7 @@ int main(int argc, char **argv) {
     } else if (!folders) {
         anonymous__public_bucket__read();
         tls__own_authority__verified();
+        proxy__tls_and_plain__as_without();
     }
     return failures == 0 ? 0 : 1;
 }

@@ -782,6 +782,73 @@ static void list__no_memory__told_and_tried_again(void) {
     end();
 }
 
+/* A bucket of 400 keys. */
+static const char *const *many_keys(void) {
+    static char text[400][16];
+    static const char *many[400];
+    for (int i = 0; i < 400; i++) {
+        snprintf(text[i], sizeof text[i], "k%03d", i);
+        many[i] = text[i];
+    }
+    return many;
+}
+
+/* The same side by side: whatever allocation fails, the list is whole, after errors that say so. */
+static void list__side_by_side_no_memory__whole(void) {
+    int failed = 0, at = 1, calls = 0;
+    begin(serve);
+    room.keys = many_keys(), room.n = 400;
+    do {
+        dlp_s3_list_desc d = {.bucket = "b", .page = 10, .requests = 8};
+        dlp_s3_list *l = NULL;
+        dlp_s3_object o;
+        dlp_s3_error err = {0};
+        int rc, n = 0, errors = 0;
+        CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_OK);
+        fault_at = at, fault_calls = 0;
+        while (l && (rc = dlp_s3_list_next(l, &o, &err)) != DLP_END && errors < 3) {
+            if (rc == DLP_OK) CHECK(n < 400 && strcmp(o.key, room.keys[n++]) == 0);
+            if (rc == DLP_OK) continue;
+            CHECK(rc == DLP_ERR_MEMORY && err.code == rc && strstr(err.message, "memory"));
+            errors++;
+        }
+        calls = fault_calls;
+        CHECK(n == 400 && errors <= 1);
+        failed += errors;
+        fault_at = 0;
+        dlp_s3_list_close(l);
+    } while (calls >= at++);
+    CHECK(failed > 10 && at > 60);
+    end();
+}
+
+/* A child has the keys that had come, and no more; the parent goes on. */
+static void list__forked__the_parent_goes_on(void) {
+    dlp_s3_list_desc d = {.bucket = "b", .page = 10, .requests = 8};
+    dlp_s3_list *l = NULL;
+    dlp_s3_object o;
+    dlp_s3_error err = {0};
+    int rc, n = 0, status = 1;
+    pid_t pid;
+    begin(serve);
+    room.keys = many_keys(), room.n = 400;
+    CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_OK);
+    while ((n < 15 || l->over.out == 0) && dlp_s3_list_next(l, &o, &err) == DLP_OK) n++;
+    CHECK(l->over.out > 0 && n < 400);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        while ((rc = dlp_s3_list_next(l, &o, &err)) == DLP_OK) n++;
+        dlp_s3_list_close(l);
+        _exit(rc == DLP_ERR_FORKED && err.code == rc && n < 400 ? 0 : 1);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    while (dlp_s3_list_next(l, &o, &err) == DLP_OK) CHECK(strcmp(o.key, room.keys[n++]) == 0);
+    CHECK(n == 400);
+    dlp_s3_list_close(l);
+    end();
+}
+
 static void list_open__bad_arguments__refused(void) {
     char long_text[1026];
     dlp_s3_list *l = NULL;
@@ -846,8 +913,8 @@ static void list__little_room__held_back(void) {
     dlp_s3_list_close(l);
     CHECK(at_once == 4);
     CHECK(dlp_s3_list_open(&l, io, &d, NULL) == DLP_OK); /* closed with pages under way */
-    for (n = 0; n < 100; n++) CHECK(dlp_s3_list_next(l, &o, NULL) == DLP_OK);
-    CHECK(l->over.out > 0);
+    for (n = 0; n < 3000 && l->over.out == 0; n++) CHECK(dlp_s3_list_next(l, &o, NULL) == DLP_OK);
+    CHECK(n < 3000);
     dlp_s3_list_close(l);
     hold = 256u << 20;
     end();
@@ -980,6 +1047,8 @@ int main(void) {
     list__other_servers__read();
     page__cut_or_changed__no_harm();
     list__no_memory__told_and_tried_again();
+    list__side_by_side_no_memory__whole();
+    list__forked__the_parent_goes_on();
     list_open__bad_arguments__refused();
     list__little_room__held_back();
     split__any_range__inside_and_whole();

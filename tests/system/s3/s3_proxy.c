@@ -4,6 +4,7 @@
 #include "../../../dlpipe_s3.h"
 
 #include "../../rig/s3_mock.h"
+#include "../../rig/s3_proxy.h"
 
 #include "../../rig/check.h"
 
@@ -42,154 +43,7 @@ static void plain_close(void *session) { free(session); }
 static const dlp_s3_transport plain = {NULL,        plain_open,    plain_handshake, plain_read,
                                        plain_write, plain_pending, plain_close};
 
-/* ---- a proxy ---- */
-
 static s3_mock *mock;
-
-typedef struct proxy {
-    int listener, port, stop;
-    pthread_t thread;
-    pthread_mutex_t lock; /* for: */
-    const char *answer;   /* in place of its own; NULL: it does as it is told */
-    int answers;          /* so many times; 0: always */
-    int slow;             /* its answer comes byte by byte */
-    int connections, tunnels;
-    char head[4096]; /* the last request's */
-} proxy;
-
-typedef struct proxied {
-    proxy *p;
-    int fd;
-} proxied;
-
-/* Carry bytes both ways until one of them ends. */
-static void carry(const proxy *p, int a, int b) {
-    struct pollfd set[2] = {{.fd = a, .events = POLLIN}, {.fd = b, .events = POLLIN}};
-    char bytes[65536];
-    while (!__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) {
-        if (poll(set, 2, 50) < 0) return;
-        for (int i = 0; i < 2; i++) {
-            ssize_t got, put = 0;
-            if (!set[i].revents) continue;
-            got = recv(set[i].fd, bytes, sizeof bytes, 0);
-            if (got <= 0) return;
-            while (put < got) {
-                ssize_t n = send(set[1 - i].fd, bytes + put, (size_t)(got - put), MSG_NOSIGNAL);
-                if (n <= 0) return;
-                put += n;
-            }
-        }
-    }
-}
-
-static int dial(int port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
-    close(fd);
-    return -1;
-}
-
-/* Read a head. Returns its bytes, or 0. */
-static size_t hear(const proxy *p, int fd, char *to, size_t size) {
-    size_t n = 0;
-    while (n < size - 1) {
-        struct pollfd set = {.fd = fd, .events = POLLIN};
-        if (__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) return 0;
-        if (poll(&set, 1, 50) != 1) continue;
-        if (recv(fd, to + n, 1, 0) != 1) return 0;
-        to[++n] = '\0';
-        if (n >= 4 && memcmp(to + n - 4, "\r\n\r\n", 4) == 0) return n;
-    }
-    return 0;
-}
-
-static void answer(const proxy *p, int fd, const char *text) {
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n && p->slow; i++)
-        if (send(fd, text + i, 1, MSG_NOSIGNAL) == 1) usleep(1000);
-    if (!p->slow && send(fd, text, n, MSG_NOSIGNAL) < 0) return;
-}
-
-static void *serve_one(void *arg) {
-    proxied *c = arg;
-    proxy *p = c->p;
-    char head[4096], line[4200];
-    const char *own = NULL;
-    int to = -1;
-    bool tunnel;
-    while (to < 0 && hear(p, c->fd, head, sizeof head) > 0) {
-        tunnel = strncmp(head, "CONNECT ", 8) == 0;
-        pthread_mutex_lock(&p->lock);
-        memcpy(p->head, head, sizeof head);
-        own = p->answer;
-        if (own && p->answers > 0 && --p->answers == 0) p->answer = NULL;
-        p->tunnels += tunnel;
-        pthread_mutex_unlock(&p->lock);
-        if (own) {
-            answer(p, c->fd, own);
-            break;
-        }
-        to = dial(mock->port);
-        if (to < 0) break;
-        if (tunnel) {
-            answer(p, c->fd, "HTTP/1.1 200 Connection established\r\nVia: us\r\n\r\n");
-            carry(p, c->fd, to);
-        } else { /* "GET http://host/path ...": one request, then the connection is closed */
-            char *path = strstr(head, "://"), *rest;
-            path = path ? strchr(path + 3, '/') : NULL;
-            rest = path ? strstr(path, "\r\n") : NULL;
-            if (!rest) break;
-            snprintf(line, sizeof line, "%.*s %.*s\r\nConnection: close%s", (int)strcspn(head, " "),
-                     head, (int)(rest - path), path, rest);
-            if (send(to, line, strlen(line), MSG_NOSIGNAL) > 0) carry(p, c->fd, to);
-        }
-    }
-    if (to >= 0) close(to);
-    close(c->fd);
-    free(c);
-    return NULL;
-}
-
-static void *serve(void *arg) {
-    proxy *p = arg;
-    pthread_t threads[256];
-    int n = 0;
-    while (!__atomic_load_n(&p->stop, __ATOMIC_RELAXED)) {
-        struct pollfd set = {.fd = p->listener, .events = POLLIN};
-        proxied *c;
-        int fd;
-        if (poll(&set, 1, 20) != 1 || (fd = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
-            continue;
-        c = malloc(sizeof *c);
-        if (!c || n == 256) abort();
-        *c = (proxied){p, fd};
-        pthread_mutex_lock(&p->lock);
-        p->connections++;
-        pthread_mutex_unlock(&p->lock);
-        if (pthread_create(&threads[n++], NULL, serve_one, c) != 0) abort();
-    }
-    while (n > 0) pthread_join(threads[--n], NULL);
-    return NULL;
-}
-
-static proxy *proxy_start(void) {
-    proxy *p = calloc(1, sizeof *p);
-    if (!p) abort();
-    p->listener = s3_mock_socket(&p->port);
-    if (p->listener < 0 || listen(p->listener, 64) != 0) abort();
-    pthread_mutex_init(&p->lock, NULL);
-    if (pthread_create(&p->thread, NULL, serve, p) != 0) abort();
-    return p;
-}
-
-static void proxy_stop(proxy *p) {
-    __atomic_store_n(&p->stop, 1, __ATOMIC_RELAXED);
-    pthread_join(p->thread, NULL);
-    close(p->listener);
-    free(p);
-}
 
 /* ---- the rig ---- */
 
@@ -217,7 +71,7 @@ static void begin(void) {
     setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
     mock = s3_mock_start();
     mock->default_bytes = 3000;
-    by = proxy_start();
+    by = proxy_start(mock->port);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", by->port);
     snprintf(with_word, sizeof with_word, "http://me:%s@127.0.0.1:%d/", WORD, by->port);
 }
@@ -397,6 +251,19 @@ static void refusals__name_the_proxy(void) {
         if (!cases[i].attempts) continue;
         proxy_says(cases[i].answer, 1); /* once only: tried again */
         CHECK(get_by(&d) == DLP_OK);
+    }
+    { /* it says nothing, or does not come to an end */
+        static char endless[20000];
+        dlp_s3_desc d = desc_of("https://s3.example.com", with_word);
+        d.connect_timeout_ms = 100, d.max_attempts = 2;
+        proxy_says("hang", 0);
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && strstr(error.message, "not there after 100 ms"));
+        CHECK(strstr(error.message, "by proxy 127.0.0.1:") != NULL);
+        memset(endless, 'x', sizeof endless - 1);
+        memcpy(endless, "HTTP/1.1 200 OK\r\na: ", 20);
+        d.connect_timeout_ms = 2000;
+        proxy_says(endless, 0);
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && strstr(error.message, "its answer does not end"));
     }
     {
         dlp_s3_desc d = desc_of("http://s3.example.com", with_word);
