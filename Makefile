@@ -494,7 +494,7 @@ BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   curl rclone python3-boto3 wrk
 
 # The peers that are Python packages: 6.7 GB, most of it what torch wants for devices.
-BENCH_PYTHON := torch torchdata tensorflow-cpu grain spdl webdataset numpy pillow
+BENCH_PYTHON := obstore torch torchdata tensorflow-cpu grain spdl webdataset numpy pillow
 
 deps:
 	@sh tests/tools/deps $(PACKAGES)

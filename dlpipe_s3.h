@@ -21,6 +21,7 @@
    >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    >>s3-memory      THREADS, MEMORY, SECRETS
+   >>s3-stores      OTHER STORES THAN AMAZON'S
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
    >>errors         CODES AND ERROR RECORDS
@@ -177,6 +178,10 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
+   A list has 20 KB. Each page under way has 16 KB and room for its answer: 256 KiB, more if answers
+   are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
+   ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+
    A client is a shared mapping of 65 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
@@ -189,6 +194,45 @@
    letters. What the caller passes in dlp_s3_desc, and the environment, are the caller's to guard;
    so are the command of a credential_process, whose first word is named in messages, and the memory
    of a TLS library, through which requests and answers pass.
+
+   >>s3-stores      OTHER STORES THAN AMAZON'S
+   Set endpoint, or AWS_ENDPOINT_URL; region, or AWS_REGION; access_key with secret_key, or the two
+   variables. Buckets are then named in the path (style). "Run" says which server the tests of this
+   library run; of the others nothing but their documentation is known here.
+
+   Google Cloud Storage   not run
+     endpoint   https://storage.googleapis.com
+     region     auto
+     keys       HMAC keys of a service account ("Interoperability"): GOOG1..., and its secret
+     differs    An object that is stored with Content-Encoding gzip is undone by the server unless
+                gzip is accepted; it is asked for twice. requester_pays is not understood there.
+
+   Cloudflare R2          not run
+     endpoint   https://ACCOUNT.r2.cloudflarestorage.com; in the EU ACCOUNT.eu.r2...
+     region     auto
+     keys       an API token's Access Key ID and Secret Access Key
+     differs    Nothing known that this library uses. There is no requester who pays.
+
+   MinIO                  run: its gateway in JuiceFS 1.4; MinIO itself is not run
+     endpoint   http://HOST:9000
+     region     us-east-1, unless MINIO_REGION says otherwise
+     keys       MINIO_ROOT_USER and _PASSWORD, or a user's
+     differs    Objects are kept as files. A key that is a folder of another one ("a", "a/b") cannot
+                be made, nor keys with empty, "." or ".." steps. Virtual hosts need MINIO_DOMAIN.
+
+   Ceph                   run: radosgw 16.2, plain and with TLS, by path and by virtual host
+     endpoint   http://HOST:7480, or where rgw_frontends listens
+     region     the zonegroup's name ("default"); radosgw takes any
+     keys       of radosgw-admin user create
+     differs    Virtual hosts need rgw_dns_name. A certificate of one's own: ca_file.
+
+   Others                 run: OpenStack Swift 2.30 (its S3 layer wants the right region), SeaweedFS
+                          4.48, rclone serve s3 1.75
+     differs    rclone answers a range with 200 and all of the object, and takes no heed of
+                If-Match: what is read is held against if_match all the same. SeaweedFS and rclone
+                keep objects as files, as MinIO does.
+
+   Lists are split (>>s3-list) on all servers that were run.
 
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -225,8 +269,8 @@
      (not for numeric hosts) or when credentials are to be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
-     directory buckets (S3 Express): refused, not ignored (>>s3-client).
+   * No accelerated endpoints, no access points by their ARNs, no directory buckets (S3 Express):
+     refused, not ignored (>>s3-client). Proxies are those of http alone.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
@@ -425,17 +469,21 @@ extern "C" {
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
 
-     AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT; profile: use_fips_endpoint,
-     use_dualstack_endpoint, and below s3 use_dualstack_endpoint, use_accelerate_endpoint: "true"
+     profile: below s3 use_accelerate_endpoint, "true"
      AWS_RETRY_MODE; profile: retry_mode: others than "standard" and "adaptive", both of which what
      this client does is a kind of
      regions that stand for something else (fips-us-east-1, aws-global, ...), without an endpoint
-     HTTPS_PROXY or HTTP_PROXY, by the endpoint, or ALL_PROXY, also in small letters, unless
-     NO_PROXY covers the endpoint ("*", a host or a domain above it, with its port or without, an
-     address, or addresses as 10.0.0.0/8), or it is on this machine
+     dual-stack and FIPS hosts with an endpoint of one's own
+     proxies that are reached by TLS or SOCKS; any proxy on the way to STS
 
    and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
    of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
+
+   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY
+   or HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists
+   hosts without one: "*", a host or a domain above it, with its port or without, an address, or
+   addresses as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https
+   a proxy is asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
@@ -546,6 +594,14 @@ typedef struct dlp_s3_desc {
                                     that is cheap (x86-64 with VPCLMULQDQ), unless one of these
                                     says "when_required": AWS_RESPONSE_CHECKSUM_VALIDATION;
                                     profile: response_checksum_validation */
+    const char *proxy;           /* "http://host:port", "http://user:password@host:port", both
+                                    escaped as in URLs: all connections go by this proxy; "": by
+                                    none; NULL: as the environment says; copied */
+    int32_t dualstack;           /* 1: hosts of AWS that have IPv6 addresses, too; environment:
+                                    AWS_USE_DUALSTACK_ENDPOINT; profile: use_dualstack_endpoint,
+                                    also below s3 */
+    int32_t fips;                /* 1: hosts of AWS with FIPS 140; environment:
+                                    AWS_USE_FIPS_ENDPOINT; profile: use_fips_endpoint */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -669,6 +725,8 @@ typedef struct dlp_s3_list_desc {
     int32_t page;            /* 0: 1,000 keys a request; 1..1000 */
     int32_t any_order;       /* 1: as a server has them that does not sort, such as one of directory
                                 buckets; not all keys that come twice are found then */
+    int32_t requests; /* pages asked for at once, at most; 0: 32, or half of max_requests if that is
+                         less; 1: one after the other, as always with a delimiter or any_order */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
@@ -682,7 +740,14 @@ typedef struct dlp_s3_object {
 
 typedef struct dlp_s3_list dlp_s3_list;
 
-/* List objects and common prefixes in order of their bytes, page by page. Nothing is asked for yet.
+/* List objects and common prefixes in order of their bytes. Nothing is asked for yet.
+   Pages are asked for side by side. The list is split into ranges of keys where the keys of its
+   first pages suggest it, and each range is listed by itself (start-after). Keys are given out in
+   order, each once. A key that comes before its turn is kept, in about 100 bytes, in 256 MiB at
+   most; half of that is for the ranges whose turn is next. A list side by side takes more requests:
+   twice as many pages and twice "requests", at the worst. Between calls pages stay under way; they
+   count among max_requests, and no reap gives them out. Some servers refuse a start-after that is
+   no key, or ignore it. Then the log is told, and the list is asked for page after page.
    S3 sorts a list (but that of a directory bucket); for servers that do not there is any_order.
    out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
    (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.
@@ -692,7 +757,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
 
 /* Get the next object. A page is checked as a whole before anything of it is given out: keys that
    come twice, are not in order, or were not asked for, are an error, and so is a server that leads
-   in a circle.
+   in a circle. An error of a page that is not next is told when its turn comes. The error of a
+   request names the key behind which its page is.
    Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
    DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
    page - the thread of io - waits for a page, and may allocate room for it. */
@@ -1033,10 +1099,9 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
 /* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
-__attribute__((unused, format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err,
-                                                                           int code, int errnum,
-                                                                           const char *format,
-                                                                           ...) {
+__attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
+                                                                   int errnum, const char *format,
+                                                                   ...) {
     va_list args;
     if (!err) return code;
     err->code = code;
@@ -1759,6 +1824,7 @@ typedef struct dlpi_s3_endpoint {
     int32_t tls;
     int32_t is_default_port; /* 80, or 443 with tls */
     int32_t custom;          /* given by somebody; 0: AWS, by region */
+    int32_t fips, dualstack; /* which of AWS' hosts */
     uint16_t port;
     char host[256];   /* without brackets, in small letters */
     char prefix[256]; /* of paths, before the bucket: "" or "/x", as it is sent */
@@ -1890,9 +1956,11 @@ static const char *dlpi_s3_aws_domain(const char *region) {
     return domain;
 }
 
-/* Name AWS' endpoint of a region ("s3.eu-west-1.amazonaws.com"). */
-static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
-    snprintf(host, size, "s3.%s.%s", region, dlpi_s3_aws_domain(region));
+/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack...". */
+static void dlpi_s3_aws_host(const dlpi_s3_endpoint *e, const char *region, char *host,
+                             size_t size) {
+    snprintf(host, size, "s3%s%s.%s.%s", e->fips ? "-fips" : "", e->dualstack ? ".dualstack" : "",
+             region, dlpi_s3_aws_domain(region));
 }
 
 /* Make the endpoint of AWS in a region. */
@@ -1900,7 +1968,7 @@ static void dlpi_s3_endpoint_aws(dlpi_s3_endpoint *out, const char *region) {
     memset(out, 0, sizeof *out);
     out->tls = out->is_default_port = 1;
     out->port = 443;
-    dlpi_s3_aws_host(region, out->host, sizeof out->host);
+    dlpi_s3_aws_host(out, region, out->host, sizeof out->host);
 }
 
 /* ---- Characters of XML and JSON, into a buffer that keeps what fits. */
@@ -2403,7 +2471,8 @@ typedef struct dlpi_s3_head {
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *proxy; /* NULL: none; for a proxy, to which the whole URL is sent, its header */
+    const char *extra; /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -2677,7 +2746,8 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     size_t before = p->n_params;
     const char *mark = "?";
     dlpi_s3_out_adds(o, h->method);
-    dlpi_s3_out_add(o, " ", 1);
+    dlpi_s3_out_adds(o, h->proxy ? " http://" : " ");
+    if (h->proxy) dlpi_s3_out_adds(o, h->host);
     dlpi_s3_out_adds(o, h->path);
     if (h->query && h->query[0]) {
         dlpi_s3_out_add(o, "?", 1);
@@ -2751,6 +2821,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     }
     if (h->close) dlpi_s3_out_header(o, "Connection", "close");
     if (h->extra) dlpi_s3_out_adds(o, h->extra);
+    if (h->proxy) dlpi_s3_out_adds(o, h->proxy);
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
@@ -2847,7 +2918,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     if (e->custom)
         dlpi_s3_endpoint_host(e, name, sizeof name);
     else
-        dlpi_s3_aws_host(region, name, sizeof name);
+        dlpi_s3_aws_host(e, region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);
@@ -3479,7 +3550,7 @@ typedef struct dlpi_s3_address {
     } at;
 } dlpi_s3_address;
 
-enum { DLPI_S3_CONNECTING = 1, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
+enum { DLPI_S3_CONNECTING = 1, DLPI_S3_TUNNEL, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
 
 typedef struct dlpi_s3_conn {
     int32_t fd; /* -1: none */
@@ -3490,7 +3561,11 @@ typedef struct dlpi_s3_conn {
     const char *host;            /* the caller's, until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    char why[160]; /* with DLP_S3_BROKEN */
+    const char *tunnel; /* NULL, or what a proxy is to be sent first: borrowed, as host */
+    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; those sent; those of the proxy's answer */
+    char line[13];                       /* "HTTP/1.1 200", as the proxy answers */
+    uint8_t ends;                        /* bytes of "\r\n\r\n" that have come */
+    char why[160];                       /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* "127.0.0.1:80", "[::1]:80". */
@@ -3552,7 +3627,7 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
 
 /* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
    is no such code. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }
@@ -3607,8 +3682,56 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     if (poll(&p, 1, 0) <= 0) return DLP_S3_WANT_WRITE; /* EINTR: asked again soon */
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &n) != 0) errnum = errno;
     if (errnum) return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
-    c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+    c->state = c->tunnel ? DLPI_S3_TUNNEL : c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
     return 0;
+}
+
+/* A proxy has answered, or has ended the connection (why not NULL). */
+static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
+    int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
+    if (!why && status >= 200 && status < 300) {
+        c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+        return 0;
+    }
+    c->errnum = status >= 400 && status < 500 ? EACCES : ECONNREFUSED;
+    if (!why)
+        why = status == 407   ? "it wants another user and password (http://USER:WORD@HOST:PORT)"
+              : status == 403 ? "it may not connect there"
+              : status >= 500 ? "it cannot reach the server"
+                              : "that is no answer to CONNECT";
+    if (status < 0)
+        snprintf(c->why, sizeof c->why, "the proxy does not open a tunnel: %s", why);
+    else
+        snprintf(c->why, sizeof c->why, "the proxy answers %d: %s", (int)status, why);
+    return DLP_S3_BROKEN;
+}
+
+/* Ask the proxy for a tunnel. A server of TLS says nothing before it is asked, so the end of the
+   answer's head is the last byte that may be there. */
+static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
+    char byte;
+    while (c->tunnel_at < c->tunnel_n) {
+        ssize_t put =
+            send(c->fd, c->tunnel + c->tunnel_at, c->tunnel_n - c->tunnel_at, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EAGAIN) return DLP_S3_WANT_WRITE;
+        if (put < 0) return dlpi_s3_conn_fail(c, "writing to the proxy", errno);
+        c->tunnel_at += (uint32_t)put;
+    }
+    while (c->ends < 4) {
+        ssize_t got = recv(c->fd, &byte, 1, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return DLP_S3_WANT_READ;
+        if (got < 0) return dlpi_s3_conn_fail(c, "reading from the proxy", errno);
+        if (got == 0) return dlpi_s3_conn_tunnelled(c, "it closes the connection");
+        if (c->heard < sizeof c->line - 1) c->line[c->heard] = byte;
+        if (++c->heard > 16384) return dlpi_s3_conn_tunnelled(c, "its answer does not end");
+        if (byte != "\r\n"[c->ends % 2])
+            c->ends = byte == '\r';
+        else
+            c->ends++;
+    }
+    return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
 /* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
@@ -3616,6 +3739,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
+    if (code == 0 && c->state == DLPI_S3_TUNNEL) code = dlpi_s3_conn_tunnel(c);
     if (code != 0 || c->state == DLPI_S3_READY) return code;
     errno = 0;
     if (!c->session)
@@ -4795,6 +4919,14 @@ typedef struct dlpi_s3_role {
     char arn[2049], session[65], external_id[1225]; /* external_id "": none */
 } dlpi_s3_role;
 
+/* A proxy. */
+typedef struct dlpi_s3_proxy {
+    char host[256]; /* "": none */
+    uint16_t port;
+    bool given;       /* by the desc: for all hosts */
+    char header[768]; /* with user and password, a whole line; "": none */
+} dlpi_s3_proxy;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -4805,7 +4937,8 @@ typedef struct dlpi_s3_config {
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
     int32_t max_attempts;  /* of a request; -1: nobody says */
     int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
-    char endpoint[512];    /* "": AWS */
+    int32_t fips, dualstack;
+    char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
@@ -4818,6 +4951,8 @@ typedef struct dlpi_s3_config {
     char sts[1024];               /* where roles are assumed */
     int32_t n_roles;
     dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
+    dlpi_s3_proxy proxy[2];            /* of http, https */
+    char no_proxy[4096];               /* hosts without one */
     char authorization[8192];          /* container: a token that was given in the environment */
     dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
     const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
@@ -5184,7 +5319,6 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
     }
     return DLP_OK;
 }
-
 /* ---- what is found when a client is opened ---- */
 
 static bool dlpi_s3_is_true(const char *value) { return value && strcasecmp(value, "true") == 0; }
@@ -5326,7 +5460,30 @@ static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const d
     return code < 0 ? code : DLP_OK;
 }
 
-/* ---- proxies, which are none of ours ---- */
+/* Find out which of AWS' hosts are asked for: by the desc, the environment, or the profile. */
+static int dlpi_s3_config_hosts(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
+                                dlp_s3_error *err) {
+    char said[3][16] = {"", "", ""};
+    int code = dlpi_s3_config_find(p, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", said[0],
+                                   sizeof said[0], err);
+    if (code >= 0)
+        code = dlpi_s3_config_find(p, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint",
+                                   said[1], sizeof said[1], err);
+    if (code == 0)
+        code =
+            dlpi_s3_profiles_find(p, "s3", "use_dualstack_endpoint", said[2], sizeof said[2], err);
+    if (code < 0) return code;
+    c->fips = d->fips || dlpi_s3_is_true(said[0]);
+    c->dualstack = d->dualstack || dlpi_s3_is_true(said[1]) || dlpi_s3_is_true(said[2]);
+    if (!c->endpoint[0] || (!c->fips && !c->dualstack)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                             "%s: set by program, environment or profile, but the endpoint is "
+                             "given; only AWS' own has other hosts",
+                             c->fips ? "fips (AWS_USE_FIPS_ENDPOINT)"
+                                     : "dualstack (AWS_USE_DUALSTACK_ENDPOINT)");
+}
+
+/* ---- which hosts go by a proxy ---- */
 
 /* The bytes of an address. Returns how many, 0: it is none. */
 static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
@@ -5383,20 +5540,30 @@ static bool dlpi_s3_is_loopback(const char *host) {
            dlpi_s3_net_has("::1/128", host);
 }
 
-/* Refuse an endpoint that is to be reached by a proxy. No message has its URL, which might hold a
-   password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+/* A variable, in small letters or in capitals; NULL: neither is set. */
+static const char *dlpi_s3_setting(const char *small, const char *capitals) {
+    const char *value = secure_getenv(small);
+    return value ? value : secure_getenv(capitals);
+}
+
+/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
+    const char *const names[] = {tls ? "https_proxy" : "http_proxy",
+                                 tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *value = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = secure_getenv(*name = names[i]);
+    return value;
+}
+
+/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+   might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
-    const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
-                                 e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
-    for (int i = 0; i < 4 && !value; i++)
-        value = secure_getenv(name = names[i]); /* "" is: without one */
+    const char *name, *value = dlpi_s3_proxy_named(e->tls != 0, &name);
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(dlpi_s3_setting("no_proxy", "NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
-                             "%s is set, but proxies are not "
-                             "supported; where %.100s can be reached without one, add it to "
-                             "NO_PROXY",
+                             "%s is set, but credentials are not fetched by a proxy; if %.100s can "
+                             "be reached without one, add it to NO_PROXY",
                              name, e->host);
 }
 
@@ -5429,7 +5596,10 @@ static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p
     int code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", out, size, err);
     if (code < 0) return code;
     if (code == 0)
-        snprintf(out, size, "https://sts.%s.%s", c->region, dlpi_s3_aws_domain(c->region));
+        snprintf(out, size, "https://sts%s.%s.%s", c->fips ? "-fips" : "", c->region,
+                 !c->dualstack                       ? dlpi_s3_aws_domain(c->region)
+                 : strncmp(c->region, "cn-", 3) == 0 ? "api.amazonwebservices.com.cn"
+                                                     : "api.aws");
     if (dlpi_s3_endpoint_parse(&sts, out, &why) == DLP_OK) return dlpi_s3_proxy_beyond(&sts, err);
     return DLP_OK; /* what is wrong is said when it is asked */
 }
@@ -5708,10 +5878,6 @@ typedef struct dlpi_s3_beyond {
 /* What this library does not do, and may not ignore: requests would go to another host, or be other
    ones, than whoever set it thinks. */
 static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
-    {"AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint", NULL, NULL, "FIPS endpoints are"},
-    {"AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint", NULL, NULL,
-     "dual-stack endpoints are"},
-    {NULL, "s3", "use_dualstack_endpoint", NULL, "dual-stack endpoints are"},
     {NULL, "s3", "use_accelerate_endpoint", NULL, "transfer acceleration is"},
     {"AWS_RETRY_MODE", "retry_mode", NULL, " standard adaptive ",
      "what else than \"standard\" and \"adaptive\" stands for is"},
@@ -5810,11 +5976,103 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     has = dlpi_s3_profiles_has(&p, err);
     if (has == 0 && c->named_by_user) has = dlpi_s3_config_missing(c, err);
     code = has < 0 ? has : dlpi_s3_config_where(c, d, &p, err);
+    if (!code) code = dlpi_s3_config_hosts(c, d, &p, err);
     if (!code) code = dlpi_s3_config_habits(c, &p, err);
     if (!code && !d->anonymous)
         code = given ? dlpi_s3_config_given(c, d, err) : dlpi_s3_config_source(c, &p, has, err);
     dlpi_s3_profiles_close(&p);
     return code;
+}
+
+/* ---- proxies ----
+   A proxy carries connections of https to their servers (CONNECT), and requests of http, whose line
+   then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
+   are kept as the header that proxies want (Basic), and no message has them. */
+
+static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t v = (uint32_t)(uint8_t)from[i] << 16;
+        if (i + 1 < n) v |= (uint32_t)(uint8_t)from[i + 1] << 8;
+        if (i + 2 < n) v |= (uint8_t)from[i + 2];
+        for (size_t k = 0; k < 4; k++)
+            dlpi_s3_out_add(o, i + k > n ? "=" : &digits[v >> (18 - 6 * k) & 63], 1);
+    }
+}
+
+/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
+    char text[512];
+    const char *colon = memchr(at, ':', n);
+    size_t user_n = colon ? (size_t)(colon - at) : n;
+    int64_t user = dlpi_s3_uri_decode(text, sizeof text - 1, at, user_n, false), word = 0;
+    dlpi_s3_out o = {p->header, sizeof p->header, 0};
+    if (user >= 0) text[user] = ':';
+    if (user >= 0 && colon)
+        word = dlpi_s3_uri_decode(text + user + 1, sizeof text - (size_t)user - 1, colon + 1,
+                                  n - user_n - 1, false);
+    if (user >= 0 && word >= 0) {
+        dlpi_s3_out_adds(&o, "Proxy-Authorization: Basic ");
+        dlpi_s3_base64(&o, text, (size_t)(user + 1 + word));
+        dlpi_s3_out_adds(&o, "\r\n");
+    }
+    dlpi_s3_wipe(text, sizeof text);
+    if (user < 0 || word < 0) return "its user and password are too long, or have a bad escape";
+    return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
+}
+
+/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
+    const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
+    const char *wrong;
+    size_t n = strcspn(at, "/?#");
+    if (scheme && strncasecmp(url, "http://", 7) != 0)
+        return "only a proxy of http is supported: http://HOST:PORT";
+    if (at[n + (at[n] == '/')]) return "something follows HOST:PORT (a '/' in a password is %2F)";
+    memset(p, 0, sizeof *p);
+    p->port = 80;
+    user = memrchr(at, '@', n);
+    wrong = user ? dlpi_s3_proxy_user(p, at, (size_t)(user - at)) : NULL;
+    if (user) n -= (size_t)(user + 1 - at), at = user + 1;
+    if (!wrong) wrong = dlpi_s3_authority(at, n, p->host, &p->port);
+    if (wrong) dlpi_s3_wipe(p, sizeof *p);
+    return wrong;
+}
+
+/* Whether connections to a host go by the proxies of the environment. */
+static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
+    dlpi_s3_endpoint e = {.port = port};
+    dlpi_s3_copy(e.host, sizeof e.host, host);
+    return !dlpi_s3_is_loopback(host) && !dlpi_s3_no_proxy(c->no_proxy, &e);
+}
+
+/* The proxy of a host; NULL: there is none. */
+static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
+                                             uint16_t port, bool tls) {
+    const dlpi_s3_proxy *p = &c->proxy[tls];
+    return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
+}
+
+/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
+   Only a proxy that the endpoint needs must be in order. */
+static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
+                                dlp_s3_error *err) {
+    const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
+    if (none && !d->proxy && !dlpi_s3_copy(c->no_proxy, sizeof c->no_proxy, none))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: longer than %d bytes",
+                                 (int)sizeof c->no_proxy - 1);
+    for (int tls = 0; tls < 2; tls++) {
+        name = "proxy";
+        url = d->proxy ? d->proxy : dlpi_s3_proxy_named(tls != 0, &name);
+        if (!url || !*url) continue;
+        wrong = dlpi_s3_proxy_parse(&c->proxy[tls], url);
+        c->proxy[tls].given = d->proxy != NULL;
+        if (wrong && (d->proxy || (tls == e->tls && dlpi_s3_proxy_covers(c, e->host, e->port))))
+            return dlpi_s3_set_error(err, d->proxy ? DLP_ERR_ARG : DLP_ERR_UNSUPPORTED, 0,
+                                     "%s: %s; if %.100s can be reached without it, %s", name, wrong,
+                                     e->host, d->proxy ? "give \"\"" : "add it to NO_PROXY");
+    }
+    return DLP_OK;
 }
 
 /* ---- what a fetch uses ---- */
@@ -7272,6 +7530,7 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
+    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
     uint32_t ops, connections, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
@@ -7374,8 +7633,15 @@ struct dlpi_s3_range {
     unsigned size_class;
 };
 
+/* Requests of one user of an io: how many are out, and those that are over, linked by internal. */
+typedef struct dlpi_s3_over {
+    uint32_t out;
+    dlp_s3_request *first, *last;
+} dlpi_s3_over;
+
 struct dlpi_s3_op {
     dlp_s3_request *r;
+    dlpi_s3_over *over; /* where it goes at its end */
     dlpi_s3_origin *origin;
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
@@ -7424,7 +7690,7 @@ struct dlp_s3_io {
     dlpi_s3_range *ranges;
     dlpi_s3_connection *connections;
     uint32_t n_ops, n_connections;
-    uint32_t ops_out, connections_out, n_idle;
+    uint32_t connections_out, n_idle;
     uint32_t on_wire; /* ranges with a connection */
     uint64_t bytes_out;
     dlpi_s3_node free_ops, free_ranges, free_connections;
@@ -7434,12 +7700,11 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;                /* by which return of the server */
-    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;                /* what had come by then has been seen to */
-    uint64_t good_ns;                 /* when the last answer came */
-    dlp_s3_request *done, *done_last; /* linked by internal */
-    dlp_s3_request *awaited_one;      /* by dlp_s3_do */
+    uint64_t woken_ns;               /* by which return of the server */
+    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
+    uint64_t heard_ns;               /* what had come by then has been seen to */
+    uint64_t good_ns;                /* when the last answer came */
+    dlpi_s3_over over;               /* of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
@@ -7591,7 +7856,13 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     room->port = port;
     room->tls = tls;
     room->used = true;
+    room->proxy = dlpi_s3_proxy_of(&io->s3->common->config, host, port, tls);
     return room;
+}
+
+/* Whom an origin's connections are made to. */
+static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
+    return origin->proxy ? origin->proxy->host : origin->host;
 }
 
 /* ---- queues of ranges ---- */
@@ -7802,31 +8073,33 @@ static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     }
 }
 
-static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
-    dlp_s3_request *r = op->r;
+/* Take an op out of all that it is in; its request is the caller's again. */
+static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
     dlpi_s3_ring_out(&op->node);
     op->origin->ops--;
-    io->ops_out--;
     io->bytes_out -= op->cost;
+    op->over->out--;
+    op->r->internal = NULL;
     dlpi_s3_ring_first(&io->free_ops, &op->node);
+}
+
+static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_over *over = op->over;
+    dlpi_s3_op_leave(io, op);
     r->code = code;
     if (code != DLP_OK)
         dlpi_s3_error_place(op, code);
     else if (op->failed)
         memset(&r->error, 0, sizeof r->error);
     dlpi_s3_tally(io, code == DLP_OK ? DLPI_S3_N_OBJECTS : DLPI_S3_N_FAILED, 1);
-    r->internal = NULL;
-    if (r == io->awaited_one) {
-        io->awaited_one = NULL;
-        return;
-    }
-    if (io->done)
-        io->done_last->internal = r;
+    if (over->first)
+        over->last->internal = r;
     else
-        io->done = r;
-    io->done_last = r;
+        over->first = r;
+    over->last = r;
 }
 
 __attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,
@@ -8306,6 +8579,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
     const dlpi_s3_http *h = &connection->http;
+    const dlpi_s3_proxy *by = connection->origin->proxy;
     dlp_s3_error *e = &op->r->error;
     char text[200] = "";
     memset(e, 0, sizeof *e);
@@ -8329,6 +8603,9 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
+    else if (by && !connection->origin->tls)
+        dlpi_s3_op_message(op, 0, "the server, or the proxy %.150s:%u, answered %d", by->host,
+                           (unsigned)by->port, (int)h->status);
     else
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }
@@ -8726,6 +9003,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
     h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
+    if (op->origin->proxy && !op->origin->tls) h.proxy = op->origin->proxy->header;
     h.has_body = r->method == DLP_S3_PUT;
     h.body = r->body;
     h.body_bytes = h.has_body ? r->capacity : 0;
@@ -9256,10 +9534,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
                                   const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
     dlpi_s3_range *range;
+    char by[300] = "";
+    if (origin->proxy)
+        snprintf(by, sizeof by, "; by proxy %s:%u", origin->proxy->host,
+                 (unsigned)origin->proxy->port);
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
         dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
-        dlpi_s3_op_message(range->op, errnum, "%s", why);
+        dlpi_s3_op_message(range->op, errnum, "%.150s%s", why, by);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
@@ -9270,14 +9552,27 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
+/* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
+    const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
+    char to[300];
+    if (!origin->proxy || !origin->tls) return;
+    snprintf(to, sizeof to, form, origin->host, (unsigned)origin->port);
+    connection->conn.tunnel_n = (uint32_t)snprintf(connection->out, DLPI_S3_OUT_BYTES,
+                                                   "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s%s\r\n",
+                                                   to, to, DLPI_S3_AGENT, origin->proxy->header);
+    connection->conn.tunnel = connection->out;
+}
+
 /* Begin to connect. Returns whether another may be begun. */
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
     dlpi_s3_connection *connection;
     int errnum = 0, code;
     io->text[0] = '\0';
-    code = dlpi_s3_helper_address(io->helper, origin->host, origin->port, &address, &errnum,
-                                  io->text, sizeof io->text);
+    code = dlpi_s3_helper_address(io->helper, dlpi_s3_origin_peer(origin),
+                                  origin->proxy ? origin->proxy->port : origin->port, &address,
+                                  &errnum, io->text, sizeof io->text);
     origin->looking = code == 1;
     if (code == 1) return false;
     if (code != 0) {
@@ -9292,11 +9587,12 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
                     connection->conn.errnum == ENOBUFS || connection->conn.errnum == ENOMEM;
         if (none && origin->connections > origin->opening)
             return false; /* those that there are must do */
-        dlpi_s3_helper_tried(io->helper, origin->host, &address, false);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &address, false);
         dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
         dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, connection->conn.errnum, io->text);
         return true;
     }
+    dlpi_s3_connection_by(connection, origin);
     dlpi_s3_ring_out(&connection->node);
     connection->origin = origin;
     connection->range = NULL;
@@ -9327,7 +9623,8 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
         return;
     }
     if (code == 0) {
-        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, true);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &connection->conn.address,
+                             true);
         origin->opening -= !connection->raced;
         dlpi_s3_connection_idle(io, connection);
         return;
@@ -9335,9 +9632,9 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (connection->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
     errnum = connection->conn.errnum;
     dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
-    code = connection->late
-               ? connection->raced
-               : dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    code = connection->late ? connection->raced
+                            : dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin),
+                                                   &connection->conn.address, false);
     dlpi_s3_connection_close(io, connection);
     if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
@@ -9351,7 +9648,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
     connection->late = true;
-    connection->raced = dlpi_s3_helper_tried(io->helper, connection->origin->host,
+    connection->raced = dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(connection->origin),
                                              &connection->conn.address, false);
     connection->origin->opening -= connection->raced;
     return true;
@@ -9505,7 +9802,8 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
         return;
     }
     if (!connection->late)
-        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &connection->conn.address,
+                             false);
     raced = connection->raced;
     dlpi_s3_connection_close(io, connection);
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
@@ -9832,7 +10130,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+/* As dlp_s3_submit; at its end the request goes to over. */
+static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
     const char *why;
     int code;
@@ -9855,7 +10154,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     r->etag[0] = '\0';
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
-    io->ops_out++;
+    op->over = over;
+    over->out++;
     io->bytes_out += op->cost;
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
@@ -9867,16 +10167,17 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return DLP_OK;
 }
 
-/* Take requests that are over off their list. */
-static int dlpi_s3_take_done(dlp_s3_io *io, dlp_s3_request **done, int max) {
-    int n = 0;
-    while (n < max && io->done) {
-        dlp_s3_request *r = io->done;
-        io->done = (dlp_s3_request *)r->internal;
-        r->internal = NULL;
-        done[n++] = r;
-    }
-    return n;
+DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+    return dlpi_s3_submit(io, r, io ? &io->over : NULL);
+}
+
+/* Take the first request that is over; NULL: there is none. */
+static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
+    dlp_s3_request *r = over->first;
+    if (!r) return NULL;
+    over->first = (dlp_s3_request *)r->internal;
+    r->internal = NULL;
+    return r;
 }
 
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
@@ -9886,16 +10187,18 @@ static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
 
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
     uint64_t until;
+    int n = 0;
     if (!io || (!done && max > 0)) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
     if (max <= 0) return 0;
     io->now = dlpi_s3_now_ns();
     until = dlpi_s3_until(io, timeout_ms);
-    while (!io->done && io->ops_out) {
+    while (!io->over.first && io->over.out > 0) {
         if (dlpi_s3_turn(io, until) != 0) return DLP_ERR_SYSTEM;
         if (io->now >= until) break;
     }
-    return dlpi_s3_take_done(io, done, max);
+    while (n < max && (done[n] = dlpi_s3_over_take(&io->over)) != NULL) n++;
+    return n;
 }
 
 /* End a request at once, because nothing can go on. */
@@ -9907,15 +10210,14 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
 }
 
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
+    dlpi_s3_over mine = {0, NULL, NULL};
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
-    io->awaited_one = r;
-    code = dlp_s3_submit(io, r);
-    if (code != DLP_OK) io->awaited_one = NULL;
-    while (io->awaited_one) {
+    code = dlpi_s3_submit(io, r, &mine);
+    while (code == DLP_OK && !mine.first) {
         int errnum = dlpi_s3_turn(io, UINT64_MAX);
-        if (errnum != 0 && io->awaited_one) return dlpi_s3_give_up(io, r, errnum);
+        if (errnum != 0 && !mine.first) return dlpi_s3_give_up(io, r, errnum);
     }
     return code != DLP_OK ? code : r->code;
 }
@@ -10126,16 +10428,22 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
-    if (!c->endpoint[0])
+    int code;
+    if (!c->endpoint[0]) {
         dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
-    else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
+        s3->endpoint.fips = c->fips;
+        s3->endpoint.dualstack = c->dualstack;
+        dlpi_s3_aws_host(&s3->endpoint, c->region, s3->endpoint.host, sizeof s3->endpoint.host);
+    } else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK) {
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
-    if (dlpi_s3_proxy_beyond(&s3->endpoint, err) != DLP_OK) return DLP_ERR_UNSUPPORTED;
+    }
+    code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
+    if (code != DLP_OK) return code;
     if (desc->tls) {
         s3->tls = *desc->tls;
         s3->has_tls = true;
     } else {
-        int code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
+        code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
         s3->has_tls = s3->own_tls = code == DLP_OK;
         if (code != DLP_OK && code != DLP_ERR_UNSUPPORTED) return code;
         if (code == DLP_ERR_UNSUPPORTED && err) memset(err, 0, sizeof *err);
@@ -10205,6 +10513,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->users = 1;
     s3->desc = *desc;
     s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;
+    s3->desc.proxy = NULL;
     s3->desc.access_key = s3->desc.secret_key = s3->desc.session_token = NULL;
     s3->desc.tls = NULL;
     code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);
@@ -10288,265 +10597,743 @@ DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size) 
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-list         PAGES
-   A page is checked as a whole when it has come, then walked through by two cursors: one stops at
-   Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
-   write one after the other. Keys are decoded when a cursor stops, into memory of the list. */
+   A page is parsed once, into a run of records for its objects and one for its common prefixes,
+   which servers write one after the other. The runs are decoded and checked, then merged into a
+   block in the order of the keys. Nothing of a page that is bad in one place is given out. */
 
-#define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
-#define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
 #define DLPI_S3_TOKEN 2048
-#define DLPI_S3_LIST_TEXT 1024 /* bytes of a prefix, delimiter, start_after */
-#define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
+#define DLPI_S3_LIST_TEXT 1024                   /* bytes of a prefix, delimiter, start_after */
+#define DLPI_S3_KEY_TEXT (3 * DLPI_S3_LIST_TEXT) /* bytes of an escaped key */
 
 /* A key, to compare others with. bytes 0: none. */
 typedef struct dlpi_s3_key {
     size_t bytes;
-    char at[3 * DLPI_S3_LIST_TEXT + 1];
+    char at[DLPI_S3_KEY_TEXT + 1];
 } dlpi_s3_key;
 
-/* A cursor: where it is in a page, and the object that it stopped at. */
+/* The head of a record; its key and its ETag follow, each terminated, up to a multiple of 8. */
+typedef struct dlpi_s3_record {
+    uint64_t bytes;
+    int64_t modified_s;
+    uint32_t key_bytes;
+    uint16_t etag_bytes;
+    uint16_t is_prefix;
+} dlpi_s3_record;
+
+/* Records, end to end. */
+typedef struct dlpi_s3_run {
+    char *at;
+    size_t n, size;
+} dlpi_s3_run;
+
+/* Records in order that wait to be given out. */
+typedef struct dlpi_s3_block {
+    struct dlpi_s3_block *next;
+    size_t n, at,
+        given; /* bytes of records; where the next one begins, and the last that was given */
+    char records[];
+} dlpi_s3_block;
+
+enum { DLPI_S3_OBJECTS = 0, DLPI_S3_PREFIXES };
+
+/* What a page says. The runs keep their memory for the next page. */
 typedef struct dlpi_s3_page {
-    dlpi_s3_xml xml;
-    bool prefixes; /* stops at CommonPrefixes/Prefix, or at Contents */
-    bool inside;   /* of CommonPrefixes */
-    bool there;    /* object is set */
-    dlp_s3_object object;
-    char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
+    bool told, truncated; /* it says whether there are more pages; there are */
+    bool escaped;         /* keys are: it says EncodingType url */
+    char token[DLPI_S3_TOKEN];
+    dlpi_s3_run run[2];
 } dlpi_s3_page;
+
+static const char dlpi_s3_page_memory[] = "no memory for the page";
+
+static dlpi_s3_span dlpi_s3_key_span(const dlpi_s3_key *k) {
+    return (dlpi_s3_span){k->at, k->bytes};
+}
+
+static void dlpi_s3_key_set(dlpi_s3_key *k, dlpi_s3_span key) {
+    memcpy(k->at, key.at, key.n);
+    k->at[key.n] = '\0';
+    k->bytes = key.n;
+}
+
+static size_t dlpi_s3_record_size(const dlpi_s3_record *r) {
+    return (sizeof *r + r->key_bytes + 1 + r->etag_bytes + 1 + 7) / 8 * 8;
+}
+
+/* Read the record at a place: its head is copied, its key is where it lies. */
+static dlpi_s3_span dlpi_s3_record_at(const char *at, dlpi_s3_record *r) {
+    memcpy(r, at, sizeof *r);
+    return (dlpi_s3_span){at + sizeof *r, r->key_bytes};
+}
+
+/* Make room for one more record, the longest there is. Returns its place, or NULL. */
+static char *dlpi_s3_run_room(dlpi_s3_run *run) {
+    size_t want = run->n + sizeof(dlpi_s3_record) + DLPI_S3_KEY_TEXT + 1 + 80 + 8;
+    if (want > run->size) {
+        size_t size = run->size > 0 ? 2 * run->size : 64u << 10;
+        char *at = realloc(run->at, size > want ? size : want);
+        if (!at) return NULL;
+        run->at = at;
+        run->size = size > want ? size : want;
+    }
+    return run->at + run->n;
+}
+
+/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size, size_t *n) {
+    dlpi_s3_out o = {to, size, 0};
+    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
+    if (!dlpi_s3_out_end(&o)) return "a text is too long";
+    if (n) *n = o.n;
+    return strlen(to) == o.n ? NULL : "a text with a zero byte";
+}
+
+/* Read an object's members: x has just opened Contents. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_object(dlpi_s3_page *p, dlpi_s3_xml *x) {
+    dlpi_s3_run *run = &p->run[DLPI_S3_OBJECTS];
+    char *at = dlpi_s3_run_room(run), text[80] = "", etag[80] = "";
+    dlpi_s3_record r = {0};
+    bool key = false, size = false;
+    size_t n = 0;
+    if (!at) return dlpi_s3_page_memory;
+    for (;;) {
+        int what = dlpi_s3_xml_next(x);
+        const char *wrong = NULL;
+        if (what <= DLPI_S3_XML_END) return x->why;
+        if (what == DLPI_S3_XML_CLOSE && x->depth < 2) break;
+        if (what != DLPI_S3_XML_OPEN || x->depth != 3) continue;
+        if (dlpi_s3_span_is(x->name, "Key")) {
+            wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+            key = true;
+        } else if (dlpi_s3_span_is(x->name, "Size")) {
+            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            size = !wrong && dlpi_s3_decimal(text, strlen(text), &r.bytes);
+        } else if (dlpi_s3_span_is(x->name, "LastModified")) {
+            wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+            if (!wrong) r.modified_s = dlpi_s3_time_iso(text, strlen(text));
+        } else if (dlpi_s3_span_is(x->name, "ETag")) {
+            wrong = dlpi_s3_page_text(x, etag, sizeof etag, NULL);
+        }
+        if (wrong) return wrong;
+    }
+    if (!key) return "an object without a key";
+    if (!size) return "an object without a size";
+    if (strlen(etag) >= sizeof((dlp_s3_object *)NULL)->etag) etag[0] = '\0';
+    r.key_bytes = (uint32_t)n;
+    r.etag_bytes = (uint16_t)strlen(etag);
+    memcpy(at, &r, sizeof r);
+    memcpy(at + sizeof r + n + 1, etag, r.etag_bytes + 1u);
+    run->n += dlpi_s3_record_size(&r);
+    return NULL;
+}
+
+/* Read a common prefix, whose element x has just opened. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_prefix(dlpi_s3_page *p, dlpi_s3_xml *x) {
+    dlpi_s3_run *run = &p->run[DLPI_S3_PREFIXES];
+    char *at = dlpi_s3_run_room(run);
+    dlpi_s3_record r = {.is_prefix = 1};
+    const char *wrong;
+    size_t n = 0;
+    if (!at) return dlpi_s3_page_memory;
+    wrong = dlpi_s3_page_text(x, at + sizeof r, DLPI_S3_KEY_TEXT + 1, &n);
+    if (wrong) return wrong;
+    r.key_bytes = (uint32_t)n;
+    memcpy(at, &r, sizeof r);
+    at[sizeof r + n + 1] = '\0';
+    run->n += dlpi_s3_record_size(&r);
+    return NULL;
+}
+
+/* Read one of the outermost elements that x has just opened. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_page_element(dlpi_s3_page *p, dlpi_s3_xml *x) {
+    char text[16] = "";
+    const char *wrong = NULL;
+    if (dlpi_s3_span_is(x->name, "Contents")) {
+        wrong = dlpi_s3_page_object(p, x);
+    } else if (dlpi_s3_span_is(x->name, "IsTruncated")) {
+        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        p->truncated = strcmp(text, "true") == 0;
+        p->told = p->truncated || strcmp(text, "false") == 0;
+    } else if (dlpi_s3_span_is(x->name, "EncodingType")) {
+        wrong = dlpi_s3_page_text(x, text, sizeof text, NULL);
+        p->escaped = strcmp(text, "url") == 0;
+    } else if (dlpi_s3_span_is(x->name, "NextContinuationToken")) {
+        wrong = dlpi_s3_page_text(x, p->token, sizeof p->token, NULL);
+    }
+    return wrong;
+}
+
+/* Parse a page into p: its records, whether there are more pages, and with which token. Returns
+   NULL, or what is wrong. */
+static const char *dlpi_s3_page_parse(dlpi_s3_page *p, const char *xml, size_t n) {
+    dlpi_s3_xml x;
+    bool inside = false; /* of CommonPrefixes */
+    int what;
+    p->told = p->truncated = p->escaped = false;
+    p->token[0] = '\0';
+    p->run[0].n = p->run[1].n = 0;
+    dlpi_s3_xml_begin(&x, xml, n);
+    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
+        const char *wrong = NULL;
+        if (what != DLPI_S3_XML_OPEN) continue;
+        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
+            return "the answer is no ListBucketResult";
+        if (x.depth == 2) {
+            inside = dlpi_s3_span_is(x.name, "CommonPrefixes");
+            wrong = dlpi_s3_page_element(p, &x);
+        } else if (x.depth == 3 && inside && dlpi_s3_span_is(x.name, "Prefix")) {
+            wrong = dlpi_s3_page_prefix(p, &x);
+        }
+        if (wrong) return wrong;
+    }
+    if (what == DLPI_S3_XML_BAD) return x.why;
+    if (!p->told) return "it does not say whether there are more (IsTruncated)";
+    if (p->truncated && !p->token[0])
+        return "there are more, but no NextContinuationToken (a server of the first version?)";
+    return NULL;
+}
+
+/* Undo the escapes of a run's keys, whose records move down. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_run_decode(dlpi_s3_run *run, bool escaped) {
+    size_t to = 0;
+    dlpi_s3_record r;
+    for (size_t from = 0, step; from < run->n; from += step) {
+        char *key = run->at + from + sizeof r;
+        int64_t n = dlpi_s3_record_at(run->at + from, &r).n ? r.key_bytes : 0;
+        const char *etag = key + r.key_bytes + 1;
+        step = dlpi_s3_record_size(&r);
+        if (escaped) n = dlpi_s3_uri_decode(key, r.key_bytes + 1u, key, r.key_bytes, true);
+        if (n < 0) return "a key with a bad escape";
+        if (n == 0) return "an empty key";
+        if (memchr(key, '\0', (size_t)n)) return "a key with a zero byte";
+        r.key_bytes = (uint32_t)n;
+        memmove(run->at + to + sizeof r, key, r.key_bytes + 1u);
+        memmove(run->at + to + sizeof r + r.key_bytes + 1, etag, r.etag_bytes + 1u);
+        memcpy(run->at + to, &r, sizeof r);
+        to += dlpi_s3_record_size(&r);
+    }
+    run->n = to;
+    return NULL;
+}
+
+/* The record of a page that comes next: of its objects at at[0], or of its prefixes at at[1].
+   Returns which, or -1: the page is over. */
+static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
+    dlpi_s3_record r;
+    bool object = at[0] < p->run[0].n, prefix = at[1] < p->run[1].n;
+    if (!object || !prefix) return object ? DLPI_S3_OBJECTS : prefix ? DLPI_S3_PREFIXES : -1;
+    return dlpi_s3_span_order(dlpi_s3_record_at(p->run[0].at + at[0], &r),
+                              dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
+}
+
+/* Merge a page's records into a block, but for keys up to low (bytes 0: none), and beyond high
+   (NULL: no end). Returns it, or NULL: no memory. */
+static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
+                                         const dlpi_s3_key *high) {
+    dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
+    size_t at[2] = {0, 0};
+    if (!b) return NULL;
+    b->next = NULL;
+    b->n = b->at = b->given = 0;
+    for (int which; (which = dlpi_s3_page_next(p, at)) >= 0;) {
+        const char *from = p->run[which].at + at[which];
+        dlpi_s3_record r;
+        dlpi_s3_span key = dlpi_s3_record_at(from, &r);
+        size_t n = dlpi_s3_record_size(&r);
+        at[which] += n;
+        if (high && dlpi_s3_span_order(key, dlpi_s3_key_span(high)) > 0) break;
+        if (low->bytes > 0 && dlpi_s3_span_order(key, dlpi_s3_key_span(low)) <= 0) continue;
+        memcpy(b->records + b->n, from, n);
+        b->n += n;
+    }
+    return b;
+}
+
+/* Give the block's next record, if it has one. The key is the block's. */
+static bool dlpi_s3_block_take(dlpi_s3_block *b, dlp_s3_object *out) {
+    dlpi_s3_record r;
+    dlpi_s3_span key;
+    if (b->at >= b->n) return false;
+    key = dlpi_s3_record_at(b->records + b->at, &r);
+    memset(out, 0, sizeof *out);
+    out->key = key.at;
+    out->key_bytes = key.n;
+    out->bytes = r.bytes;
+    out->modified_s = r.modified_s;
+    out->is_prefix = r.is_prefix;
+    memcpy(out->etag, key.at + key.n + 1, r.etag_bytes + 1u);
+    b->given = b->at;
+    b->at += dlpi_s3_record_size(&r);
+    return true;
+}
+
+/* ---- where a range of keys is split ----
+   Keys are numbers, written in the bytes that keys have where they differ. A range is split in its
+   middle. If all keys of a page begin alike, it is split behind groups instead. A group has all
+   keys that begin with the same n bytes as the page's last key; several n are tried at once. So the
+   end of a common prefix is found in one step. A split need not be a key. A bad one costs a request
+   that finds nothing. */
+
+typedef struct dlpi_s3_alphabet {
+    bool has[256];
+    uint16_t rank[256]; /* members below it */
+    uint16_t n;
+} dlpi_s3_alphabet;
+
+/* Count the bytes that two texts have in common at their front. */
+static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
+    size_t n = 0;
+    while (n < a.n && n < b.n && a.at[n] == b.at[n]) n++;
+    return n;
+}
+
+/* Take in three bytes of a key, from one on. kinds: letters and digits stand for all of their
+   kind. */
+static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
+    static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
+                                      "GHIJKLMNOPQRSTUVWXYZ"};
+    bool more = false;
+    for (size_t i = from; i < key.n && i < from + 3; i++) {
+        uint8_t c = (uint8_t)key.at[i];
+        if (a->has[c]) continue;
+        a->has[c] = more = true;
+        for (size_t k = 0; kinds && k < sizeof all / sizeof all[0]; k++)
+            for (const char *m = strchr(all[k], c) ? all[k] : ""; *m; m++)
+                a->has[(uint8_t)*m] = true;
+    }
+    if (!more) return;
+    a->n = 0;
+    for (int c = 0; c < 256; c++) {
+        a->rank[c] = a->n;
+        a->n = (uint16_t)(a->n + a->has[c]);
+    }
+}
+
+/* The place of a key among all that share its first bytes, 0 to 1. */
+static double dlpi_s3_alphabet_place(const dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from) {
+    double at = 0, unit = 1;
+    for (size_t i = from; i < key.n && unit > 1e-17; i++) {
+        uint8_t c = (uint8_t)key.at[i];
+        unit /= a->n + 1; /* 0 is a key's end */
+        at += unit * (a->rank[c] + 1);
+        if (!a->has[c]) break;
+    }
+    return at;
+}
+
+/* Count the bytes at the front of a text that are whole characters of UTF-8. */
+static size_t dlpi_s3_utf8_whole(const char *at, size_t n) {
+    size_t whole = 0;
+    while (whole < n) {
+        uint8_t c = (uint8_t)at[whole];
+        size_t more = c < 0x80 ? 0 : c < 0xc2 ? 9 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : c < 0xf5 ? 3 : 9;
+        uint8_t next = more > 0 && whole + 1 < n ? (uint8_t)at[whole + 1] : 0x80;
+        if (more > n - whole - 1) break;
+        if ((c == 0xe0 && next < 0xa0) || (c == 0xed && next > 0x9f) || (c == 0xf0 && next < 0x90))
+            break;
+        if (c == 0xf4 && next > 0x8f) break;
+        for (size_t i = 1; i <= more; i++)
+            if (((uint8_t)at[whole + i] & 0xc0) != 0x80) return whole;
+        whole += more + 1;
+    }
+    return whole;
+}
+
+/* Have n bytes end with a whole character of UTF-8: the first one that is none is made one, or cut.
+   Returns the new length; there is room for 3 bytes more. */
+static size_t dlpi_s3_utf8_mend(char *at, size_t n) {
+    size_t whole = dlpi_s3_utf8_whole(at, n);
+    uint8_t lead = whole < n ? (uint8_t)at[whole] : 0;
+    size_t end = whole + (lead < 0xc2 || lead > 0xf4 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4);
+    for (size_t i = whole + 1; i < end; i++)
+        if (i >= n || ((uint8_t)at[i] & 0xc0) != 0x80)
+            at[i] = i == whole + 1 && (lead == 0xed || lead == 0xf4) ? '\x80' : '\xa0';
+    return dlpi_s3_utf8_whole(at, end);
+}
+
+/* Whether a text may split a range, the end of which may be none (NULL). */
+static bool dlpi_s3_split_fits(dlpi_s3_span split, dlpi_s3_span low, const dlpi_s3_key *high) {
+    if (split.n == 0 || dlpi_s3_span_order(split, low) <= 0) return false;
+    return !high || dlpi_s3_span_order(split, dlpi_s3_key_span(high)) < 0;
+}
+
+/* Find a split about in the middle of a range, all keys of which share their first bytes. Returns
+   false: there is none. */
+static bool dlpi_s3_split_middle(const dlpi_s3_alphabet *a, dlpi_s3_span low,
+                                 const dlpi_s3_key *high, size_t from, dlpi_s3_key *out) {
+    double x = dlpi_s3_alphabet_place(a, low, from), y = 1;
+    size_t n = from, fits = 0;
+    if (high) y = dlpi_s3_alphabet_place(a, dlpi_s3_key_span(high), from);
+    if (a->n == 0 || from > low.n || from + 12 > DLPI_S3_LIST_TEXT) return false;
+    memcpy(out->at, low.at, from);
+    x += (y - x) / 2;
+    for (int i = 0; i < 12 && (fits == 0 || n < fits + 2); i++) {
+        int digit, c = 0;
+        x *= a->n + 1;
+        digit = x >= a->n ? a->n : x < 1 ? 1 : (int)x;
+        x = x > digit ? x - digit : 0;
+        while (!a->has[c] || a->rank[c] + 1 < digit) c++;
+        out->at[n++] = (char)c;
+        if (fits == 0 && dlpi_s3_split_fits((dlpi_s3_span){out->at, n}, low, high)) fits = n;
+    }
+    out->bytes = dlpi_s3_utf8_mend(out->at, n);
+    out->at[out->bytes] = '\0';
+    return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
+}
+
+/* Find the split behind all keys that begin with the first n bytes of low. Returns false: there is
+   none. */
+static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size_t n,
+                                 dlpi_s3_key *out) {
+    if (n == 0 || n > low.n || n > DLPI_S3_LIST_TEXT) return false;
+    if (low.at[n - 1] < ' ' || low.at[n - 1] > '}') return false;
+    dlpi_s3_key_set(out, (dlpi_s3_span){low.at, n});
+    out->at[n - 1]++;
+    return dlpi_s3_split_fits(dlpi_s3_key_span(out), low, high);
+}
+
+/* ---- lists ----
+   A list is a chain of segments, in the order of their keys. A segment is a range of keys: those
+   behind a split, up to and with the next split. There is one segment at first. If fewer pages are
+   under way than may be, the segment with most keys left is split. The new segment asks for its
+   first page at once. The records of the first segment are given out; those of others are kept as
+   blocks.
+
+   If the server does not start behind a split, the segments are dropped. The list is then asked for
+   from its beginning, page after page, and keys that were given out are passed over. */
+
+#define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
+#define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
+#define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
+#define DLPI_S3_LIST_REQUESTS 32
+#define DLPI_S3_LEFT_UNKNOWN 1e300 /* keys, or a few times fewer */
 
 #ifndef DLPI_S3_LIST_EMPTY
 #define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
 #endif
+#ifndef DLPI_S3_LIST_HOLD
+#define DLPI_S3_LIST_HOLD (256u << 20) /* bytes of records kept before their turn */
+#endif
 
-enum { DLPI_S3_LIST_WANTS = 0, DLPI_S3_LIST_HAS, DLPI_S3_LIST_OVER };
+enum {
+    DLPI_S3_SEGMENT_WANTS = 0, /* its next page is to be asked for */
+    DLPI_S3_SEGMENT_ASKED,
+    DLPI_S3_SEGMENT_FAILED, /* which is told when its turn comes; then it wants its page again */
+    DLPI_S3_SEGMENT_OVER
+};
+
+typedef struct dlpi_s3_segment {
+    struct dlpi_s3_segment *next;
+    int32_t state;
+    bool bounded;                   /* it ends at high, which is its own */
+    bool split;                     /* it begins behind a split, at low; else behind start_after */
+    bool whole;                     /* no split was found since its last page */
+    double left;                    /* keys that it seems to have left; DLPI_S3_LEFT_UNKNOWN */
+    size_t same;                    /* bytes that all keys of its last page begin with */
+    char token[DLPI_S3_TOKEN];      /* of its next page; "": the first */
+    uint64_t pages, mark;           /* pages that came; the page when marked was taken */
+    uint32_t empty;                 /* pages without a key, one after the other */
+    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
+    dlpi_s3_block *blocks, *blocks_last;
+    dlpi_s3_key low, high, last; /* last: its last key so far */
+    dlp_s3_error error;          /* FAILED */
+} dlpi_s3_segment;
+
+/* A page that is asked for. */
+typedef struct dlpi_s3_page_request {
+    struct dlpi_s3_page_request *next; /* of the list's */
+    dlpi_s3_segment *of;               /* NULL: it is free */
+    dlp_s3_request r;
+    size_t size;
+    char *body;
+    char query[DLPI_S3_LIST_QUERY];
+} dlpi_s3_page_request;
 
 struct dlp_s3_list {
     dlp_s3_io *io;
     char bucket[256];
     char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
     char start_after[DLPI_S3_LIST_TEXT + 1];
-    int32_t page, state;
-    bool any_order;            /* of keys */
-    bool escaped;              /* keys of this page are: it says EncodingType url */
-    bool truncated;            /* there are more pages */
-    char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
-    char query[DLPI_S3_LIST_QUERY];
-    uint64_t pages, mark;           /* pages fetched; the page when marked was taken */
-    uint32_t empty;                 /* pages without a key, one after the other */
-    dlpi_s3_key last[3];            /* of this page's objects, its prefixes, and the pages before */
-    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
-    char *body;
-    size_t size, bytes;
-    dlpi_s3_page contents, prefixes;
+    int32_t page;
+    uint32_t most;  /* pages asked for at once */
+    bool any_order; /* of keys */
+    bool ignored;   /* the last page has a key that is not behind where it was to start */
+    dlpi_s3_over over;
+    dlpi_s3_page_request *asks;
+    dlpi_s3_segment *first;
+    uint64_t asked, useful; /* pages; those that had keys */
+    uint64_t held;          /* bytes of blocks */
+    uint32_t segments;
+    size_t room; /* bytes for an answer, as answers have needed */
+    dlpi_s3_alphabet alphabet;
+    dlpi_s3_page now;    /* the page that was parsed last */
+    dlpi_s3_key last[2]; /* of its objects and prefixes */
+    dlpi_s3_key given;   /* the last key of the blocks that were given out, */
+    dlpi_s3_key upto;    /* and up to which keys are passed over */
     char why[200];       /* what is wrong with a key of the page */
-    dlpi_s3_page *given; /* the one whose object the caller has */
 };
-
-/* Say what is wrong with a page. */
-static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, const char *what) {
-    if (!err) return code;
-    memset(err, 0, sizeof *err);
-    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
-    return dlpi_s3_set_error(err, code, 0, "page %llu of the list: %s",
-                             (unsigned long long)l->pages + 1, what);
-}
 
 /* ---- A page. */
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size) {
-    dlpi_s3_out o = {to, size, 0};
-    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    if (!dlpi_s3_out_end(&o)) return "a text is too long";
-    return strlen(to) == o.n ? NULL : "a text with a zero byte";
-}
-
-/* Read what is outermost in a page, and check that it is one, whole: its root, that it says whether
-   there are more, and with which token. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_check(dlp_s3_list *l, char token[DLPI_S3_TOKEN]) {
-    dlpi_s3_xml x;
-    char text[16] = "";
-    bool told = false;
-    int what;
-    l->escaped = l->truncated = false;
-    token[0] = '\0';
-    dlpi_s3_xml_begin(&x, l->body, l->bytes);
-    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
-        const char *wrong = NULL;
-        if (what != DLPI_S3_XML_OPEN) continue;
-        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
-            return "the answer is no ListBucketResult";
-        if (x.depth != 2) continue;
-        if (dlpi_s3_span_is(x.name, "IsTruncated")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->truncated = strcmp(text, "true") == 0;
-            told = l->truncated || strcmp(text, "false") == 0;
-        } else if (dlpi_s3_span_is(x.name, "EncodingType")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->escaped = strcmp(text, "url") == 0;
-        } else if (dlpi_s3_span_is(x.name, "NextContinuationToken")) {
-            wrong = dlpi_s3_page_text(&x, token, DLPI_S3_TOKEN);
-        }
-        if (wrong) return wrong;
-    }
-    if (what == DLPI_S3_XML_BAD) return x.why;
-    if (!told) return "it does not say whether there are more (IsTruncated)";
-    if (l->truncated && !token[0])
-        return "there are more, but no NextContinuationToken (a server of the first version?)";
-    return NULL;
-}
-
-/* Decode a cursor's key, whose escaped form has been read. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int64_t n = (int64_t)strlen(c->key);
-    if (l->escaped) n = dlpi_s3_uri_decode(c->key, sizeof c->key, c->key, (size_t)n, true);
-    if (n < 0) return "a key with a bad escape";
-    if (n == 0) return "an empty key";
-    if (memchr(c->key, '\0', (size_t)n)) return "a key with a zero byte";
-    c->object.key = c->key;
-    c->object.key_bytes = (uint64_t)n;
-    c->there = true;
-    return NULL;
-}
-
-/* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
-    bool key = false, size = false;
-    char text[80] = "";
-    for (;;) {
-        int what = dlpi_s3_xml_next(&c->xml);
-        const char *wrong = NULL;
-        if (what <= DLPI_S3_XML_END) return c->xml.why;
-        if (what == DLPI_S3_XML_CLOSE && c->xml.depth < 2) break;
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth != 3) continue;
-        if (dlpi_s3_span_is(c->xml.name, "Key")) {
-            wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            key = true;
-        } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            size = !wrong && dlpi_s3_decimal(text, strlen(text), &c->object.bytes);
-        } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
-        } else if (dlpi_s3_span_is(c->xml.name, "ETag")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong && !dlpi_s3_copy(c->object.etag, sizeof c->object.etag, text))
-                c->object.etag[0] = '\0';
-        }
-        if (wrong) return wrong;
-    }
-    if (!key) return "an object without a key";
-    return size ? dlpi_s3_page_key(l, c) : "an object without a size";
-}
-
-/* Move a cursor to its next object, if there is one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_move(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int what;
-    c->there = false;
-    memset(&c->object, 0, sizeof c->object);
-    c->object.is_prefix = c->prefixes;
-    while ((what = dlpi_s3_xml_next(&c->xml)) > DLPI_S3_XML_END) {
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth < 2) continue;
-        if (c->xml.depth == 2) {
-            c->inside = dlpi_s3_span_is(c->xml.name, c->prefixes ? "CommonPrefixes" : "Contents");
-            if (c->inside && !c->prefixes) return dlpi_s3_page_object(l, c);
-        } else if (c->xml.depth == 3 && c->inside && dlpi_s3_span_is(c->xml.name, "Prefix")) {
-            const char *wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            return wrong ? wrong : dlpi_s3_page_key(l, c);
-        }
-    }
-    return what == DLPI_S3_XML_BAD ? c->xml.why : NULL;
-}
-
-static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes) {
-    memset(c, 0, sizeof *c);
-    c->prefixes = prefixes;
-    dlpi_s3_xml_begin(&c->xml, l->body, l->bytes);
-    return dlpi_s3_page_move(l, c);
-}
-
-/* Compare the cursor's key with those before, and keep it. Returns whether it may come now. */
-static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dlpi_s3_key *last) {
-    dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
-    int order = before.n > 0 ? dlpi_s3_span_order(now, before) : 1;
+/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
+    int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
     if (order == 0 || (order < 0 && !l->any_order)) return false;
-    memcpy(last->at, now.at, now.n);
-    last->bytes = now.n;
+    dlpi_s3_key_set(last, key);
     return true;
 }
 
 /* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
    prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
    what is wrong. */
-static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
-    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
+                                      bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
     const char *field = NULL;
-    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+    if (s->split) after = dlpi_s3_key_span(&s->low);
+    if (strncmp(key.at, l->prefix, strlen(l->prefix)) != 0)
         field = "prefix";
     else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
-             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+             !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
         field = "start_after";
     if (!field) return NULL;
-    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    l->ignored = s->split;
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
 }
 
-/* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
-   objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
-                                     dlpi_s3_key *last) {
-    const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
-    while (!wrong && c->there) {
-        if (!dlpi_s3_page_follows(l, c, last))
+/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
+   Returns NULL, or what is wrong. */
+static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
+                                      dlpi_s3_key *last) {
+    dlpi_s3_run *run = &l->now.run[kind];
+    const char *wrong = dlpi_s3_run_decode(run, l->now.escaped);
+    dlpi_s3_record r;
+    *last = s->last;
+    for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
+        if (!dlpi_s3_list_follows(l, key, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_asked(l, c);
-        if (!wrong) wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
     }
-    return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
-}
-
-/* The last key of a page that was taken is that of its objects, or that of its prefixes. */
-static void dlpi_s3_list_goes(dlp_s3_list *l) {
-    dlpi_s3_span objects = {l->last[0].at, l->last[0].bytes};
-    dlpi_s3_span prefixes = {l->last[1].at, l->last[1].bytes};
-    l->last[2] = l->last[dlpi_s3_span_order(objects, prefixes) < 0];
+    return wrong;
 }
 
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
    taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
-static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
+static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
-    if (l->pages > 0 && (memcmp(hash, l->before, 32) == 0 || memcmp(hash, l->marked, 32) == 0))
+    if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
         return true;
-    memcpy(l->before, hash, sizeof hash);
-    if (l->pages < l->mark) return false;
-    memcpy(l->marked, hash, sizeof hash);
-    l->mark = l->pages == 0 ? 1 : 2 * l->pages;
+    memcpy(s->before, hash, sizeof hash);
+    if (s->pages < s->mark) return false;
+    memcpy(s->marked, hash, sizeof hash);
+    s->mark = s->pages == 0 ? 1 : 2 * s->pages;
     return false;
 }
 
-/* Take in the page that has come to l->body. Returns NULL, or what is wrong; then the same page can
-   be asked for again. */
-static const char *dlpi_s3_list_take(dlp_s3_list *l) {
-    char token[DLPI_S3_TOKEN];
-    const char *wrong = dlpi_s3_page_check(l, token);
-    l->last[0] = l->last[1] = l->last[2];
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false, &l->last[0]);
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true, &l->last[1]);
-    if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
+/* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
+   keys are made of. */
+static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
+    dlpi_s3_record r;
+    double x, y, z, n = 0;
+    size_t from;
+    s->whole = false;
+    first = dlpi_s3_record_at(b->records, &r);
+    s->same = dlpi_s3_span_common(first, last);
+    for (size_t at = 0; at < b->n; at += dlpi_s3_record_size(&r), n++)
+        dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_record_at(b->records + at, &r), s->same, true);
+    from = s->bounded ? dlpi_s3_span_common(first, high) : strlen(l->prefix);
+    x = dlpi_s3_alphabet_place(&l->alphabet, first, from);
+    y = dlpi_s3_alphabet_place(&l->alphabet, last, from);
+    z = s->bounded ? dlpi_s3_alphabet_place(&l->alphabet, high, from) : 1;
+    s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
+}
+
+/* Have the segment go on behind the page of which a block was made. */
+static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
+    const dlpi_s3_key *last = &l->last[0];
+    if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
+        last = &l->last[1];
+    s->last = *last;
+    s->pages++;
+    s->state = l->now.truncated ? DLPI_S3_SEGMENT_WANTS : DLPI_S3_SEGMENT_OVER;
+    if (s->bounded && dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&s->high)) >= 0)
+        s->state = DLPI_S3_SEGMENT_OVER;
+    memcpy(s->token, l->now.token, sizeof s->token);
+    s->left = 0;
+    l->useful += b->n > 0;
+    if (s->state != DLPI_S3_SEGMENT_OVER && b->n > 0 && l->most > 1) dlpi_s3_list_measure(l, s, b);
+    if (b->n == 0) {
+        free(b);
+        return;
+    }
+    if (s->blocks)
+        s->blocks_last->next = b;
+    else
+        s->blocks = b;
+    s->blocks_last = b;
+    l->held += b->n;
+}
+
+/* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
+   again. */
+static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
+                                     size_t n) {
+    dlpi_s3_page *p = &l->now;
+    const char *wrong = dlpi_s3_page_parse(p, body, n);
+    dlpi_s3_block *b = NULL;
+    l->ignored = false;
+    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_OBJECTS, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
+    if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
+        wrong = dlpi_s3_page_memory;
+    if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
         wrong = "the server repeats a NextContinuationToken";
-    if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
-    if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
+    if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
+    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY)
         wrong = "page after page without a key, and no end";
-    if (wrong) return wrong;
-    memcpy(l->token, token, sizeof l->token);
-    dlpi_s3_list_goes(l);
-    l->pages++;
-    l->state = DLPI_S3_LIST_HAS;
-    return NULL;
+    if (wrong)
+        free(b);
+    else
+        dlpi_s3_segment_on(l, s, b);
+    return wrong;
+}
+
+/* ---- Segments. */
+
+static dlpi_s3_segment *dlpi_s3_segment_new(void) {
+    return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
+}
+
+/* Remember the last key that was given out, if it is of the segment's first block. */
+static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
+    dlpi_s3_record r;
+    if (!s->blocks || s->blocks->at == 0) return;
+    dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
+}
+
+/* Free the segment's first block, all of which was given out, or the segment goes. */
+static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
+    dlpi_s3_block *b = s->blocks;
+    l->held -= b->n;
+    s->blocks = b->next;
+    free(b);
+}
+
+/* Free the first segment. */
+static void dlpi_s3_list_drop(dlp_s3_list *l) {
+    dlpi_s3_segment *s = l->first;
+    while (s->blocks) dlpi_s3_list_drop_block(l, s);
+    l->first = s->next;
+    l->segments--;
+    free(s);
+}
+
+/* Join segments that are over with those behind them that are, too. */
+static void dlpi_s3_list_join(dlp_s3_list *l) {
+    for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
+        if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
+            s = next;
+            continue;
+        }
+        if (!s->blocks)
+            s->blocks = next->blocks;
+        else
+            s->blocks_last->next = next->blocks;
+        if (next->blocks) s->blocks_last = next->blocks_last;
+        s->next = next->next;
+        l->segments--;
+        free(next);
+    }
+}
+
+/* Split the segment. Returns the one behind the split; NULL: no memory. */
+static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
+                                         const dlpi_s3_key *split, double left) {
+    dlpi_s3_segment *more = dlpi_s3_segment_new();
+    if (!more) return NULL;
+    more->next = s->next;
+    more->low = *split;
+    more->split = true;
+    more->high = s->high;
+    more->bounded = s->bounded;
+    more->left = left;
+    s->next = more;
+    s->high = *split;
+    s->bounded = true;
+    l->segments++;
+    return more;
+}
+
+/* Split the segment behind the groups of keys that begin as its last page does, at most n times.
+   Returns whether it was split. */
+static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
+    dlpi_s3_segment *at = s;
+    dlpi_s3_key *split = &l->last[0];
+    for (uint32_t i = 0; i < n && at; i++) {
+        size_t steps = s->same - from, bytes;
+        if (i >= steps) break;
+        bytes = from + 1 + (steps <= n ? steps - 1 - i : (n - 1 - i) * steps / n);
+        if (dlpi_s3_split_behind(dlpi_s3_key_span(&s->last), at->bounded ? &at->high : NULL, bytes,
+                                 split) &&
+            (at == s ||
+             dlpi_s3_span_order(dlpi_s3_key_span(split), dlpi_s3_key_span(&at->low)) > 0))
+            at = dlpi_s3_list_cut(l, at, split, DLPI_S3_LEFT_UNKNOWN);
+    }
+    s->left = 0; /* until its next page */
+    return at != s;
+}
+
+/* Split the segment, into at most n more. Returns whether that was possible. */
+static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
+    dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
+    const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
+    size_t from = high ? dlpi_s3_span_common(low, dlpi_s3_key_span(high)) : strlen(l->prefix);
+    if (s->pages > 0 && s->same >= from + 4) return dlpi_s3_list_ladder(l, s, from, n);
+    dlpi_s3_alphabet_learn(&l->alphabet, low, from, false);
+    if (high) dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_key_span(high), from, false);
+    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0])) return false;
+    if (!dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2)) return false;
+    s->left /= 2;
+    return true;
+}
+
+/* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
+    if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
+    return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
+           (i < l->most && l->held < DLPI_S3_LIST_HOLD);
+}
+
+/* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
+   may be asked for. */
+static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
+    dlpi_s3_segment *longest = NULL;
+    uint32_t i = 0, under_way = 0;
+    for (dlpi_s3_segment *s = l->first; s; s = s->next, i++) {
+        if (!dlpi_s3_list_may(l, s, i)) continue;
+        under_way++;
+        if (s->whole || s->left < 3.0 * l->page ||
+            (s->pages == 0 && s->left >= DLPI_S3_LEFT_UNKNOWN / 4))
+            continue;
+        if (!longest || s->left > longest->left) longest = s;
+    }
+    *out = under_way < l->most ? l->most - under_way : 0;
+    if (l->segments >= 4 * l->most || l->asked + under_way >= 2 * (l->useful + l->most)) *out = 0;
+    return *out > 0 ? longest : NULL;
+}
+
+/* Split segments until as many pages can be asked for as may be. */
+static void dlpi_s3_list_spread(dlp_s3_list *l) {
+    dlpi_s3_segment *s;
+    uint32_t n;
+    dlpi_s3_list_join(l);
+    while (l->most > 1 && (s = dlpi_s3_list_longest(l, &n)) != NULL)
+        s->whole = !dlpi_s3_list_split(l, s, n);
 }
 
 /* ---- Requests. */
@@ -10559,64 +11346,177 @@ static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *val
     dlpi_s3_out_escaped(o, value);
 }
 
-/* Write the query of the next page, its names in order. */
-static void dlpi_s3_list_query(dlp_s3_list *l) {
-    dlpi_s3_out o = {l->query, sizeof l->query, 0};
+/* Write the query of the segment's next page, its names in order. */
+static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
+    dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_list_param(&o, "continuation-token", l->token);
+    dlpi_s3_list_param(&o, "continuation-token", s->token);
     dlpi_s3_list_param(&o, "delimiter", l->delimiter);
     dlpi_s3_list_param(&o, "encoding-type", "url");
     dlpi_s3_list_param(&o, "list-type", "2");
     dlpi_s3_list_param(&o, "max-keys", page);
     dlpi_s3_list_param(&o, "prefix", l->prefix);
-    if (!l->token[0]) dlpi_s3_list_param(&o, "start-after", l->start_after);
+    if (!s->token[0]) dlpi_s3_list_param(&o, "start-after", s->split ? s->low.at : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
-/* Make room for at least want bytes of an answer. What was there is not kept. */
-static int dlpi_s3_list_room(dlp_s3_list *l, uint64_t want, dlp_s3_error *err) {
-    size_t size = l->size > 0 ? l->size : DLPI_S3_PAGE_FIRST;
-    char *body;
-    if (want > DLPI_S3_PAGE_MOST)
-        return dlpi_s3_list_bad(l, DLP_ERR_LIMIT, err, "the answer is larger than 16 MiB");
-    while (size < want) size *= 2;
-    if (size == l->size) return DLP_OK;
-    body = malloc(size);
-    if (!body) return dlpi_s3_list_bad(l, DLP_ERR_MEMORY, err, "no memory for the answer");
-    free(l->body);
-    l->body = body;
-    l->size = size;
-    return DLP_OK;
+/* Say what is wrong with the segment's next page. */
+static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
+                            dlp_s3_error *err, const char *what) {
+    char place[120] = "";
+    if (!err) return code;
+    memset(err, 0, sizeof *err);
+    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
+    if (s->split) snprintf(place, sizeof place, " behind '%.80s'", s->low.at);
+    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s", (unsigned long long)s->pages + 1,
+                      place, what);
+    dlpi_s3_one_line(err->message);
+    return code;
 }
 
-/* Fetch the next page, with more room as long as it does not fit: as much as it takes, or twice as
-   much where the server does not tell. */
-static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
-    uint64_t want = 1;
-    dlp_s3_request r;
-    const char *wrong;
+/* A record for one more page, with room for its answer; NULL: no memory. */
+static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
+    dlpi_s3_page_request *a = l->asks;
+    while (a && a->of) a = a->next;
+    if (!a) {
+        a = (dlpi_s3_page_request *)calloc(1, sizeof *a);
+        if (!a) return NULL;
+        a->next = l->asks;
+        l->asks = a;
+    }
+    if (a->size >= l->room) return a;
+    free(a->body);
+    a->body = (char *)malloc(l->room);
+    a->size = a->body ? l->room : 0;
+    return a->body ? a : NULL;
+}
+
+/* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
+    dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
-    dlpi_s3_list_query(l);
-    for (;;) {
-        rc = dlpi_s3_list_room(l, want, err);
-        if (rc != DLP_OK) return rc;
-        memset(&r, 0, sizeof r);
-        r.method = DLP_S3_GET;
-        r.bucket = l->bucket, r.key = "", r.query = l->query;
-        r.body = l->body, r.capacity = l->size;
-        rc = dlp_s3_do(l->io, &r);
-        want = r.object_bytes > 0 ? r.object_bytes : 2 * (uint64_t)l->size;
-        if (rc != DLP_ERR_LENGTH || want <= l->size) break;
+    if (!a) return dlpi_s3_list_bad(l, s, DLP_ERR_MEMORY, err, "no memory for the answer");
+    memset(&a->r, 0, sizeof a->r);
+    a->r.bucket = l->bucket, a->r.key = "", a->r.query = a->query;
+    a->r.body = a->body, a->r.capacity = a->size;
+    a->r.user = a;
+    dlpi_s3_list_query(l, s, a->query);
+    rc = dlpi_s3_submit(l->io, &a->r, &l->over);
+    if (rc == DLP_OK) {
+        a->of = s;
+        s->state = DLPI_S3_SEGMENT_ASKED;
+        l->asked++;
+    } else if (err) {
+        *err = a->r.error;
+        if (!err->code) err->code = rc; /* FULL: not of this request */
     }
-    if (rc != DLP_OK) {
-        if (err) *err = r.error;
-        if (err && !err->code) err->code = rc; /* FULL, FORKED: not of this request */
-        return rc;
+    return rc;
+}
+
+/* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
+    uint32_t i = 0;
+    int rc = DLP_OK;
+    for (dlpi_s3_segment *s = l->first; s && rc == DLP_OK && l->over.out < l->most; s = s->next)
+        if (dlpi_s3_list_may(l, s, i++) && s->state == DLPI_S3_SEGMENT_WANTS)
+            rc = dlpi_s3_list_ask(l, s, err);
+    return l->over.out > 0 || l->over.first ? DLP_OK : rc;
+}
+
+/* Give up all pages that are under way. */
+static void dlpi_s3_list_cancel(dlp_s3_list *l) {
+    while (dlpi_s3_over_take(&l->over)) continue;
+    for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
+        if (a->r.internal) dlpi_s3_op_leave(l->io, (dlpi_s3_op *)a->r.internal);
+        a->of = NULL;
     }
-    l->bytes = (size_t)r.received;
-    wrong = dlpi_s3_list_take(l);
-    return wrong ? dlpi_s3_list_bad(l, DLP_ERR_REMOTE, err, wrong) : DLP_OK;
+}
+
+/* Begin the list again, page after page, behind the last key that was given out. */
+static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
+    dlpi_s3_segment *s = l->first;
+    dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
+                l->bucket, why);
+    dlpi_s3_list_cancel(l);
+    dlpi_s3_list_given(l, s);
+    l->upto = l->given;
+    while (s->next) {
+        dlpi_s3_segment *next = s->next;
+        s->next = next->next;
+        while (next->blocks) dlpi_s3_list_drop_block(l, next);
+        l->segments--;
+        free(next);
+    }
+    while (s->blocks) dlpi_s3_list_drop_block(l, s);
+    memset(s, 0, sizeof *s);
+    l->most = 1;
+}
+
+/* A page's request has ended badly. */
+static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
+    dlpi_s3_segment *s = a->of;
+    int status = a->r.error.http_status;
+    size_t n;
+    if (s->split && s->pages == 0 && (status == 400 || status == 501)) {
+        dlpi_s3_list_serial(l, a->r.error.message);
+        return;
+    }
+    s->state = DLPI_S3_SEGMENT_FAILED;
+    s->error = a->r.error;
+    n = strlen(s->error.message);
+    if (s->last.bytes > 0 || s->split)
+        snprintf(s->error.message + n, sizeof s->error.message - n, "; page behind '%.100s'",
+                 s->last.bytes > 0 ? s->last.at : s->low.at);
+    dlpi_s3_one_line(s->error.message);
+}
+
+/* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
+   it takes, or twice as much if the server does not tell. */
+static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
+    uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
+    dlpi_s3_segment *s = a->of;
+    const char *wrong;
+    int code = DLP_ERR_REMOTE;
+    s->state = DLPI_S3_SEGMENT_WANTS;
+    if (a->r.code == DLP_ERR_LENGTH && want > a->size && want <= DLPI_S3_PAGE_MOST) {
+        while (l->room < want) l->room *= 2;
+    } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
+        s->state = DLPI_S3_SEGMENT_FAILED;
+        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error, "the answer is larger than 16 MiB");
+    } else if (a->r.code != DLP_OK) {
+        dlpi_s3_list_failed(l, a);
+    } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
+        if (l->ignored) {
+            dlpi_s3_list_serial(l, wrong);
+        } else {
+            if (wrong == dlpi_s3_page_memory) code = DLP_ERR_MEMORY;
+            s->state = DLPI_S3_SEGMENT_FAILED;
+            dlpi_s3_list_bad(l, s, code, &s->error, wrong);
+        }
+    }
+    a->of = NULL;
+}
+
+/* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
+    dlp_s3_request *r;
+    int rc;
+    l->io->now = dlpi_s3_now_ns();
+    if (l->io->pid != getpid())
+        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err, "in the child of a fork");
+    dlpi_s3_list_spread(l);
+    rc = dlpi_s3_list_ask_all(l, err);
+    if (rc != DLP_OK) return rc;
+    while (l->over.out > 0 && !l->over.first) {
+        int errnum = dlpi_s3_turn(l->io, wait ? UINT64_MAX : l->io->now);
+        if (errnum != 0 && !l->over.first)
+            return dlpi_s3_list_bad(l, l->first, DLP_ERR_SYSTEM, err, strerror(errnum));
+        if (!wait) break;
+    }
+    while ((r = dlpi_s3_over_take(&l->over)) != NULL)
+        dlpi_s3_list_came(l, (dlpi_s3_page_request *)r->user);
+    return DLP_OK;
 }
 
 /* ---- Calls. */
@@ -10638,6 +11538,15 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
+/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
+   delimiter is asked for page after page. */
+static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
+    uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
+    if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;
+    if (d->requests > 0) most = (uint32_t)d->requests < requests ? (uint32_t)d->requests : requests;
+    return most > 0 ? most : 1;
+}
+
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err) {
     dlp_s3_list *l;
@@ -10648,50 +11557,65 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
+    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is less than 0");
     l = calloc(1, sizeof *l);
-    if (!l) return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
-    wrong = dlpi_s3_list_texts(l, desc);
-    if (wrong) {
+    if (l) l->first = dlpi_s3_segment_new();
+    if (!l || !l->first) {
         free(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+        return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
     }
     l->io = io;
+    l->segments = 1;
     l->page = desc->page > 0 ? desc->page : 1000;
     l->any_order = desc->any_order != 0;
+    l->most = dlpi_s3_list_most(desc, io->n_ops);
+    l->room = DLPI_S3_PAGE_FIRST;
+    wrong = dlpi_s3_list_texts(l, desc);
+    if (wrong) {
+        dlp_s3_list_close(l);
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+    }
     *out = l;
     return DLP_OK;
 }
 
-/* The cursor with the smaller key; NULL: the page is done. */
-static dlpi_s3_page *dlpi_s3_list_first(dlp_s3_list *l) {
-    dlpi_s3_page *a = &l->contents, *b = &l->prefixes;
-    dlpi_s3_span ka = {a->key, (size_t)a->object.key_bytes};
-    dlpi_s3_span kb = {b->key, (size_t)b->object.key_bytes};
-    if (!a->there || !b->there) return a->there ? a : b->there ? b : NULL;
-    return dlpi_s3_span_order(ka, kb) <= 0 ? a : b;
-}
-
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
-    if (list->given) dlpi_s3_page_move(list, list->given); /* take has seen that it is good */
     for (;;) {
+        dlpi_s3_segment *s = list->first;
+        bool wait;
         int rc;
-        if (list->state == DLPI_S3_LIST_HAS) list->given = dlpi_s3_list_first(list);
-        if (list->given) {
-            *out = list->given->object;
-            return DLP_OK;
+        if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
+        if (s->blocks) {
+            dlpi_s3_list_given(list, s);
+            dlpi_s3_list_drop_block(list, s);
+        } else if (s->state == DLPI_S3_SEGMENT_OVER) {
+            if (!s->next) return DLP_END;
+            dlpi_s3_list_drop(list);
+            continue;
+        } else if (s->state == DLPI_S3_SEGMENT_FAILED) {
+            s->state = DLPI_S3_SEGMENT_WANTS;
+            if (err) *err = s->error;
+            return s->error.code;
         }
-        if (list->state == DLPI_S3_LIST_HAS)
-            list->state = list->truncated ? DLPI_S3_LIST_WANTS : DLPI_S3_LIST_OVER;
-        if (list->state == DLPI_S3_LIST_OVER) return DLP_END;
-        rc = dlpi_s3_list_fetch(list, err);
-        if (rc != DLP_OK) return rc;
+        wait = !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED;
+        rc = dlpi_s3_list_work(list, wait, err);
+        if (rc != DLP_OK && wait) return rc;
     }
 }
 
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
-    free(list->body);
+    if (list->over.out > 0 && list->io->pid == getpid()) dlpi_s3_list_cancel(list);
+    while (list->first) dlpi_s3_list_drop(list);
+    while (list->asks) {
+        dlpi_s3_page_request *next = list->asks->next;
+        free(list->asks->body);
+        free(list->asks);
+        list->asks = next;
+    }
+    free(list->now.run[0].at);
+    free(list->now.run[1].at);
     free(list);
 }
 

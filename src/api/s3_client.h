@@ -34,17 +34,21 @@
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
 
-     AWS_USE_FIPS_ENDPOINT, AWS_USE_DUALSTACK_ENDPOINT; profile: use_fips_endpoint,
-     use_dualstack_endpoint, and below s3 use_dualstack_endpoint, use_accelerate_endpoint: "true"
+     profile: below s3 use_accelerate_endpoint, "true"
      AWS_RETRY_MODE; profile: retry_mode: others than "standard" and "adaptive", both of which what
      this client does is a kind of
      regions that stand for something else (fips-us-east-1, aws-global, ...), without an endpoint
-     HTTPS_PROXY or HTTP_PROXY, by the endpoint, or ALL_PROXY, also in small letters, unless
-     NO_PROXY covers the endpoint ("*", a host or a domain above it, with its port or without, an
-     address, or addresses as 10.0.0.0/8), or it is on this machine
+     dual-stack and FIPS hosts with an endpoint of one's own
+     proxies that are reached by TLS or SOCKS; any proxy on the way to STS
 
    and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
    of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
+
+   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY
+   or HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists
+   hosts without one: "*", a host or a domain above it, with its port or without, an address, or
+   addresses as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https
+   a proxy is asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
 
    What expires is fetched again some 5 minutes before, by one of all processes for all; if that
    fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
@@ -155,6 +159,14 @@ typedef struct dlp_s3_desc {
                                     that is cheap (x86-64 with VPCLMULQDQ), unless one of these
                                     says "when_required": AWS_RESPONSE_CHECKSUM_VALIDATION;
                                     profile: response_checksum_validation */
+    const char *proxy;           /* "http://host:port", "http://user:password@host:port", both
+                                    escaped as in URLs: all connections go by this proxy; "": by
+                                    none; NULL: as the environment says; copied */
+    int32_t dualstack;           /* 1: hosts of AWS that have IPv6 addresses, too; environment:
+                                    AWS_USE_DUALSTACK_ENDPOINT; profile: use_dualstack_endpoint,
+                                    also below s3 */
+    int32_t fips;                /* 1: hosts of AWS with FIPS 140; environment:
+                                    AWS_USE_FIPS_ENDPOINT; profile: use_fips_endpoint */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;

@@ -22,6 +22,7 @@
    >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    >>s3-memory      THREADS, MEMORY, SECRETS
+   >>s3-stores      OTHER STORES THAN AMAZON'S
    >>s3-options     COMPILE-TIME OPTIONS
    >>s3-limits      LIMITS AND CAVEATS
    >>errors         CODES AND ERROR RECORDS
@@ -178,6 +179,10 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
+   A list has 20 KB. Each page under way has 16 KB and room for its answer: 256 KiB, more if answers
+   are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
+   ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+
    A client is a shared mapping of 65 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
@@ -190,6 +195,45 @@
    letters. What the caller passes in dlp_s3_desc, and the environment, are the caller's to guard;
    so are the command of a credential_process, whose first word is named in messages, and the memory
    of a TLS library, through which requests and answers pass.
+
+   >>s3-stores      OTHER STORES THAN AMAZON'S
+   Set endpoint, or AWS_ENDPOINT_URL; region, or AWS_REGION; access_key with secret_key, or the two
+   variables. Buckets are then named in the path (style). "Run" says which server the tests of this
+   library run; of the others nothing but their documentation is known here.
+
+   Google Cloud Storage   not run
+     endpoint   https://storage.googleapis.com
+     region     auto
+     keys       HMAC keys of a service account ("Interoperability"): GOOG1..., and its secret
+     differs    An object that is stored with Content-Encoding gzip is undone by the server unless
+                gzip is accepted; it is asked for twice. requester_pays is not understood there.
+
+   Cloudflare R2          not run
+     endpoint   https://ACCOUNT.r2.cloudflarestorage.com; in the EU ACCOUNT.eu.r2...
+     region     auto
+     keys       an API token's Access Key ID and Secret Access Key
+     differs    Nothing known that this library uses. There is no requester who pays.
+
+   MinIO                  run: its gateway in JuiceFS 1.4; MinIO itself is not run
+     endpoint   http://HOST:9000
+     region     us-east-1, unless MINIO_REGION says otherwise
+     keys       MINIO_ROOT_USER and _PASSWORD, or a user's
+     differs    Objects are kept as files. A key that is a folder of another one ("a", "a/b") cannot
+                be made, nor keys with empty, "." or ".." steps. Virtual hosts need MINIO_DOMAIN.
+
+   Ceph                   run: radosgw 16.2, plain and with TLS, by path and by virtual host
+     endpoint   http://HOST:7480, or where rgw_frontends listens
+     region     the zonegroup's name ("default"); radosgw takes any
+     keys       of radosgw-admin user create
+     differs    Virtual hosts need rgw_dns_name. A certificate of one's own: ca_file.
+
+   Others                 run: OpenStack Swift 2.30 (its S3 layer wants the right region), SeaweedFS
+                          4.48, rclone serve s3 1.75
+     differs    rclone answers a range with 200 and all of the object, and takes no heed of
+                If-Match: what is read is held against if_match all the same. SeaweedFS and rclone
+                keep objects as files, as MinIO does.
+
+   Lists are split (>>s3-list) on all servers that were run.
 
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -226,6 +270,6 @@
      (not for numeric hosts) or when credentials are to be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
-     directory buckets (S3 Express): refused, not ignored (>>s3-client).
+   * No accelerated endpoints, no access points by their ARNs, no directory buckets (S3 Express):
+     refused, not ignored (>>s3-client). Proxies are those of http alone.
 */

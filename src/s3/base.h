@@ -46,10 +46,9 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
 /* Fill in code, errnum and message, if there is a record to fill in. Returns code. */
-__attribute__((unused, format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err,
-                                                                           int code, int errnum,
-                                                                           const char *format,
-                                                                           ...) {
+__attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
+                                                                   int errnum, const char *format,
+                                                                   ...) {
     va_list args;
     if (!err) return code;
     err->code = code;

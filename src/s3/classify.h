@@ -232,6 +232,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
     const dlpi_s3_http *h = &connection->http;
+    const dlpi_s3_proxy *by = connection->origin->proxy;
     dlp_s3_error *e = &op->r->error;
     char text[200] = "";
     memset(e, 0, sizeof *e);
@@ -255,6 +256,9 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
+    else if (by && !connection->origin->tls)
+        dlpi_s3_op_message(op, 0, "the server, or the proxy %.150s:%u, answered %d", by->host,
+                           (unsigned)by->port, (int)h->status);
     else
         dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
 }

@@ -54,16 +54,22 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
     dlpi_s3_config *c = &s3->common->config;
     const char *why = "";
-    if (!c->endpoint[0])
+    int code;
+    if (!c->endpoint[0]) {
         dlpi_s3_endpoint_aws(&s3->endpoint, c->region);
-    else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK)
+        s3->endpoint.fips = c->fips;
+        s3->endpoint.dualstack = c->dualstack;
+        dlpi_s3_aws_host(&s3->endpoint, c->region, s3->endpoint.host, sizeof s3->endpoint.host);
+    } else if (dlpi_s3_endpoint_parse(&s3->endpoint, c->endpoint, &why) != DLP_OK) {
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "endpoint: %s", why);
-    if (dlpi_s3_proxy_beyond(&s3->endpoint, err) != DLP_OK) return DLP_ERR_UNSUPPORTED;
+    }
+    code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
+    if (code != DLP_OK) return code;
     if (desc->tls) {
         s3->tls = *desc->tls;
         s3->has_tls = true;
     } else {
-        int code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
+        code = dlpi_s3_tls_new(&s3->tls, c->ca_file[0] ? c->ca_file : NULL, err);
         s3->has_tls = s3->own_tls = code == DLP_OK;
         if (code != DLP_OK && code != DLP_ERR_UNSUPPORTED) return code;
         if (code == DLP_ERR_UNSUPPORTED && err) memset(err, 0, sizeof *err);
@@ -133,6 +139,7 @@ DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err)
     s3->users = 1;
     s3->desc = *desc;
     s3->desc.endpoint = s3->desc.region = s3->desc.profile = s3->desc.ca_file = NULL;
+    s3->desc.proxy = NULL;
     s3->desc.access_key = s3->desc.secret_key = s3->desc.session_token = NULL;
     s3->desc.tls = NULL;
     code = dlpi_s3_cred_cache_begin(&s3->common->cred_cache);

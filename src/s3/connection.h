@@ -137,31 +137,33 @@ static void dlpi_s3_error_place(const dlpi_s3_op *op, int code) {
     }
 }
 
-static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
-    dlp_s3_request *r = op->r;
+/* Take an op out of all that it is in; its request is the caller's again. */
+static void dlpi_s3_op_leave(dlp_s3_io *io, dlpi_s3_op *op) {
     dlpi_s3_op_cancel(io, op);
     dlpi_s3_timer_stop(&op->timer);
     dlpi_s3_ring_out(&op->node);
     op->origin->ops--;
-    io->ops_out--;
     io->bytes_out -= op->cost;
+    op->over->out--;
+    op->r->internal = NULL;
     dlpi_s3_ring_first(&io->free_ops, &op->node);
+}
+
+static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
+    dlp_s3_request *r = op->r;
+    dlpi_s3_over *over = op->over;
+    dlpi_s3_op_leave(io, op);
     r->code = code;
     if (code != DLP_OK)
         dlpi_s3_error_place(op, code);
     else if (op->failed)
         memset(&r->error, 0, sizeof r->error);
     dlpi_s3_tally(io, code == DLP_OK ? DLPI_S3_N_OBJECTS : DLPI_S3_N_FAILED, 1);
-    r->internal = NULL;
-    if (r == io->awaited_one) {
-        io->awaited_one = NULL;
-        return;
-    }
-    if (io->done)
-        io->done_last->internal = r;
+    if (over->first)
+        over->last->internal = r;
     else
-        io->done = r;
-    io->done_last = r;
+        over->first = r;
+    over->last = r;
 }
 
 __attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,

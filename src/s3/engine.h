@@ -90,7 +90,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     if (region) dlpi_s3_copy(op->region, sizeof op->region, region);
 }
 
-DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+/* As dlp_s3_submit; at its end the request goes to over. */
+static int dlpi_s3_submit(dlp_s3_io *io, dlp_s3_request *r, dlpi_s3_over *over) {
     dlpi_s3_op *op;
     const char *why;
     int code;
@@ -113,7 +114,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     r->etag[0] = '\0';
     memset(&r->error, 0, sizeof r->error);
     r->internal = op;
-    io->ops_out++;
+    op->over = over;
+    over->out++;
     io->bytes_out += op->cost;
     io->now = dlpi_s3_now_ns();
     dlpi_s3_ring_out(&op->node);
@@ -125,16 +127,17 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     return DLP_OK;
 }
 
-/* Take requests that are over off their list. */
-static int dlpi_s3_take_done(dlp_s3_io *io, dlp_s3_request **done, int max) {
-    int n = 0;
-    while (n < max && io->done) {
-        dlp_s3_request *r = io->done;
-        io->done = (dlp_s3_request *)r->internal;
-        r->internal = NULL;
-        done[n++] = r;
-    }
-    return n;
+DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
+    return dlpi_s3_submit(io, r, io ? &io->over : NULL);
+}
+
+/* Take the first request that is over; NULL: there is none. */
+static dlp_s3_request *dlpi_s3_over_take(dlpi_s3_over *over) {
+    dlp_s3_request *r = over->first;
+    if (!r) return NULL;
+    over->first = (dlp_s3_request *)r->internal;
+    r->internal = NULL;
+    return r;
 }
 
 static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
@@ -144,16 +147,18 @@ static uint64_t dlpi_s3_until(const dlp_s3_io *io, int timeout_ms) {
 
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms) {
     uint64_t until;
+    int n = 0;
     if (!io || (!done && max > 0)) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
     if (max <= 0) return 0;
     io->now = dlpi_s3_now_ns();
     until = dlpi_s3_until(io, timeout_ms);
-    while (!io->done && io->ops_out) {
+    while (!io->over.first && io->over.out > 0) {
         if (dlpi_s3_turn(io, until) != 0) return DLP_ERR_SYSTEM;
         if (io->now >= until) break;
     }
-    return dlpi_s3_take_done(io, done, max);
+    while (n < max && (done[n] = dlpi_s3_over_take(&io->over)) != NULL) n++;
+    return n;
 }
 
 /* End a request at once, because nothing can go on. */
@@ -165,15 +170,14 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
 }
 
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
+    dlpi_s3_over mine = {0, NULL, NULL};
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
-    io->awaited_one = r;
-    code = dlp_s3_submit(io, r);
-    if (code != DLP_OK) io->awaited_one = NULL;
-    while (io->awaited_one) {
+    code = dlpi_s3_submit(io, r, &mine);
+    while (code == DLP_OK && !mine.first) {
         int errnum = dlpi_s3_turn(io, UINT64_MAX);
-        if (errnum != 0 && io->awaited_one) return dlpi_s3_give_up(io, r, errnum);
+        if (errnum != 0 && !mine.first) return dlpi_s3_give_up(io, r, errnum);
     }
     return code != DLP_OK ? code : r->code;
 }

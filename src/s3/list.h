@@ -1,268 +1,349 @@
 #pragma once
-/* tests: system/s3/s3_list, fuzz/fuzz_s3 */
-#include "api/s3_list.h"
-#include "s3/records.h"
-/* ---------------------------------------------------------------------------------------------
-   >>s3-impl-list         PAGES
-   A page is checked as a whole when it has come, then walked through by two cursors: one stops at
-   Contents, the other at CommonPrefixes, and the smaller of the two is given out, since servers
-   write one after the other. Keys are decoded when a cursor stops, into memory of the list. */
+/* tests: system/s3/s3_list, system/s3/s3_list_split, fuzz/fuzz_s3 */
+#include "s3/client.h"
+#include "s3/split.h"
+/* ---- lists ----
+   A list is a chain of segments, in the order of their keys. A segment is a range of keys: those
+   behind a split, up to and with the next split. There is one segment at first. If fewer pages are
+   under way than may be, the segment with most keys left is split. The new segment asks for its
+   first page at once. The records of the first segment are given out; those of others are kept as
+   blocks.
+
+   If the server does not start behind a split, the segments are dropped. The list is then asked for
+   from its beginning, page after page, and keys that were given out are passed over. */
 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
-#define DLPI_S3_TOKEN 2048
-#define DLPI_S3_LIST_TEXT 1024 /* bytes of a prefix, delimiter, start_after */
 #define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
-
-/* A key, to compare others with. bytes 0: none. */
-typedef struct dlpi_s3_key {
-    size_t bytes;
-    char at[3 * DLPI_S3_LIST_TEXT + 1];
-} dlpi_s3_key;
-
-/* A cursor: where it is in a page, and the object that it stopped at. */
-typedef struct dlpi_s3_page {
-    dlpi_s3_xml xml;
-    bool prefixes; /* stops at CommonPrefixes/Prefix, or at Contents */
-    bool inside;   /* of CommonPrefixes */
-    bool there;    /* object is set */
-    dlp_s3_object object;
-    char key[3 * DLPI_S3_LIST_TEXT + 1]; /* escaped, then decoded in place */
-} dlpi_s3_page;
+#define DLPI_S3_LIST_REQUESTS 32
+#define DLPI_S3_LEFT_UNKNOWN 1e300 /* keys, or a few times fewer */
 
 #ifndef DLPI_S3_LIST_EMPTY
 #define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
 #endif
+#ifndef DLPI_S3_LIST_HOLD
+#define DLPI_S3_LIST_HOLD (256u << 20) /* bytes of records kept before their turn */
+#endif
 
-enum { DLPI_S3_LIST_WANTS = 0, DLPI_S3_LIST_HAS, DLPI_S3_LIST_OVER };
+enum {
+    DLPI_S3_SEGMENT_WANTS = 0, /* its next page is to be asked for */
+    DLPI_S3_SEGMENT_ASKED,
+    DLPI_S3_SEGMENT_FAILED, /* which is told when its turn comes; then it wants its page again */
+    DLPI_S3_SEGMENT_OVER
+};
+
+typedef struct dlpi_s3_segment {
+    struct dlpi_s3_segment *next;
+    int32_t state;
+    bool bounded;                   /* it ends at high, which is its own */
+    bool split;                     /* it begins behind a split, at low; else behind start_after */
+    bool whole;                     /* no split was found since its last page */
+    double left;                    /* keys that it seems to have left; DLPI_S3_LEFT_UNKNOWN */
+    size_t same;                    /* bytes that all keys of its last page begin with */
+    char token[DLPI_S3_TOKEN];      /* of its next page; "": the first */
+    uint64_t pages, mark;           /* pages that came; the page when marked was taken */
+    uint32_t empty;                 /* pages without a key, one after the other */
+    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
+    dlpi_s3_block *blocks, *blocks_last;
+    dlpi_s3_key low, high, last; /* last: its last key so far */
+    dlp_s3_error error;          /* FAILED */
+} dlpi_s3_segment;
+
+/* A page that is asked for. */
+typedef struct dlpi_s3_page_request {
+    struct dlpi_s3_page_request *next; /* of the list's */
+    dlpi_s3_segment *of;               /* NULL: it is free */
+    dlp_s3_request r;
+    size_t size;
+    char *body;
+    char query[DLPI_S3_LIST_QUERY];
+} dlpi_s3_page_request;
 
 struct dlp_s3_list {
     dlp_s3_io *io;
     char bucket[256];
     char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
     char start_after[DLPI_S3_LIST_TEXT + 1];
-    int32_t page, state;
-    bool any_order;            /* of keys */
-    bool escaped;              /* keys of this page are: it says EncodingType url */
-    bool truncated;            /* there are more pages */
-    char token[DLPI_S3_TOKEN]; /* of the next page to be fetched; "": the first */
-    char query[DLPI_S3_LIST_QUERY];
-    uint64_t pages, mark;           /* pages fetched; the page when marked was taken */
-    uint32_t empty;                 /* pages without a key, one after the other */
-    dlpi_s3_key last[3];            /* of this page's objects, its prefixes, and the pages before */
-    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
-    char *body;
-    size_t size, bytes;
-    dlpi_s3_page contents, prefixes;
+    int32_t page;
+    uint32_t most;  /* pages asked for at once */
+    bool any_order; /* of keys */
+    bool ignored;   /* the last page has a key that is not behind where it was to start */
+    dlpi_s3_over over;
+    dlpi_s3_page_request *asks;
+    dlpi_s3_segment *first;
+    uint64_t asked, useful; /* pages; those that had keys */
+    uint64_t held;          /* bytes of blocks */
+    uint32_t segments;
+    size_t room; /* bytes for an answer, as answers have needed */
+    dlpi_s3_alphabet alphabet;
+    dlpi_s3_page now;    /* the page that was parsed last */
+    dlpi_s3_key last[2]; /* of its objects and prefixes */
+    dlpi_s3_key given;   /* the last key of the blocks that were given out, */
+    dlpi_s3_key upto;    /* and up to which keys are passed over */
     char why[200];       /* what is wrong with a key of the page */
-    dlpi_s3_page *given; /* the one whose object the caller has */
 };
-
-/* Say what is wrong with a page. */
-static int dlpi_s3_list_bad(const dlp_s3_list *l, int code, dlp_s3_error *err, const char *what) {
-    if (!err) return code;
-    memset(err, 0, sizeof *err);
-    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
-    return dlpi_s3_set_error(err, code, 0, "page %llu of the list: %s",
-                             (unsigned long long)l->pages + 1, what);
-}
 
 /* ---- A page. */
 
-/* Read the text of an element of a page into to. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_text(dlpi_s3_xml *x, char *to, size_t size) {
-    dlpi_s3_out o = {to, size, 0};
-    if (!dlpi_s3_xml_inside(x, &o)) return x->why ? x->why : "a reference that XML does not have";
-    if (!dlpi_s3_out_end(&o)) return "a text is too long";
-    return strlen(to) == o.n ? NULL : "a text with a zero byte";
-}
-
-/* Read what is outermost in a page, and check that it is one, whole: its root, that it says whether
-   there are more, and with which token. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_check(dlp_s3_list *l, char token[DLPI_S3_TOKEN]) {
-    dlpi_s3_xml x;
-    char text[16] = "";
-    bool told = false;
-    int what;
-    l->escaped = l->truncated = false;
-    token[0] = '\0';
-    dlpi_s3_xml_begin(&x, l->body, l->bytes);
-    while ((what = dlpi_s3_xml_next(&x)) > DLPI_S3_XML_END) {
-        const char *wrong = NULL;
-        if (what != DLPI_S3_XML_OPEN) continue;
-        if (x.depth == 1 && !dlpi_s3_span_is(x.name, "ListBucketResult"))
-            return "the answer is no ListBucketResult";
-        if (x.depth != 2) continue;
-        if (dlpi_s3_span_is(x.name, "IsTruncated")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->truncated = strcmp(text, "true") == 0;
-            told = l->truncated || strcmp(text, "false") == 0;
-        } else if (dlpi_s3_span_is(x.name, "EncodingType")) {
-            wrong = dlpi_s3_page_text(&x, text, sizeof text);
-            l->escaped = strcmp(text, "url") == 0;
-        } else if (dlpi_s3_span_is(x.name, "NextContinuationToken")) {
-            wrong = dlpi_s3_page_text(&x, token, DLPI_S3_TOKEN);
-        }
-        if (wrong) return wrong;
-    }
-    if (what == DLPI_S3_XML_BAD) return x.why;
-    if (!told) return "it does not say whether there are more (IsTruncated)";
-    if (l->truncated && !token[0])
-        return "there are more, but no NextContinuationToken (a server of the first version?)";
-    return NULL;
-}
-
-/* Decode a cursor's key, whose escaped form has been read. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_key(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int64_t n = (int64_t)strlen(c->key);
-    if (l->escaped) n = dlpi_s3_uri_decode(c->key, sizeof c->key, c->key, (size_t)n, true);
-    if (n < 0) return "a key with a bad escape";
-    if (n == 0) return "an empty key";
-    if (memchr(c->key, '\0', (size_t)n)) return "a key with a zero byte";
-    c->object.key = c->key;
-    c->object.key_bytes = (uint64_t)n;
-    c->there = true;
-    return NULL;
-}
-
-/* Read an object's members: the cursor has just opened Contents. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_object(const dlp_s3_list *l, dlpi_s3_page *c) {
-    bool key = false, size = false;
-    char text[80] = "";
-    for (;;) {
-        int what = dlpi_s3_xml_next(&c->xml);
-        const char *wrong = NULL;
-        if (what <= DLPI_S3_XML_END) return c->xml.why;
-        if (what == DLPI_S3_XML_CLOSE && c->xml.depth < 2) break;
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth != 3) continue;
-        if (dlpi_s3_span_is(c->xml.name, "Key")) {
-            wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            key = true;
-        } else if (dlpi_s3_span_is(c->xml.name, "Size")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            size = !wrong && dlpi_s3_decimal(text, strlen(text), &c->object.bytes);
-        } else if (dlpi_s3_span_is(c->xml.name, "LastModified")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong) c->object.modified_s = dlpi_s3_time_iso(text, strlen(text));
-        } else if (dlpi_s3_span_is(c->xml.name, "ETag")) {
-            wrong = dlpi_s3_page_text(&c->xml, text, sizeof text);
-            if (!wrong && !dlpi_s3_copy(c->object.etag, sizeof c->object.etag, text))
-                c->object.etag[0] = '\0';
-        }
-        if (wrong) return wrong;
-    }
-    if (!key) return "an object without a key";
-    return size ? dlpi_s3_page_key(l, c) : "an object without a size";
-}
-
-/* Move a cursor to its next object, if there is one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_move(const dlp_s3_list *l, dlpi_s3_page *c) {
-    int what;
-    c->there = false;
-    memset(&c->object, 0, sizeof c->object);
-    c->object.is_prefix = c->prefixes;
-    while ((what = dlpi_s3_xml_next(&c->xml)) > DLPI_S3_XML_END) {
-        if (what != DLPI_S3_XML_OPEN || c->xml.depth < 2) continue;
-        if (c->xml.depth == 2) {
-            c->inside = dlpi_s3_span_is(c->xml.name, c->prefixes ? "CommonPrefixes" : "Contents");
-            if (c->inside && !c->prefixes) return dlpi_s3_page_object(l, c);
-        } else if (c->xml.depth == 3 && c->inside && dlpi_s3_span_is(c->xml.name, "Prefix")) {
-            const char *wrong = dlpi_s3_page_text(&c->xml, c->key, sizeof c->key);
-            return wrong ? wrong : dlpi_s3_page_key(l, c);
-        }
-    }
-    return what == DLPI_S3_XML_BAD ? c->xml.why : NULL;
-}
-
-static const char *dlpi_s3_page_begin(const dlp_s3_list *l, dlpi_s3_page *c, bool prefixes) {
-    memset(c, 0, sizeof *c);
-    c->prefixes = prefixes;
-    dlpi_s3_xml_begin(&c->xml, l->body, l->bytes);
-    return dlpi_s3_page_move(l, c);
-}
-
-/* Compare the cursor's key with those before, and keep it. Returns whether it may come now. */
-static bool dlpi_s3_page_follows(const dlp_s3_list *l, const dlpi_s3_page *c, dlpi_s3_key *last) {
-    dlpi_s3_span before = {last->at, last->bytes}, now = {c->key, (size_t)c->object.key_bytes};
-    int order = before.n > 0 ? dlpi_s3_span_order(now, before) : 1;
+/* Compare a key with the one before it, and keep it. Returns whether it may come now. */
+static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
+    int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
     if (order == 0 || (order < 0 && !l->any_order)) return false;
-    memcpy(last->at, now.at, now.n);
-    last->bytes = now.n;
+    dlpi_s3_key_set(last, key);
     return true;
 }
 
 /* Hold a key against the request: it begins with prefix, and lies behind start_after. A common
    prefix may be the beginning of start_after, since some of its keys lie behind. Returns NULL, or
    what is wrong. */
-static const char *dlpi_s3_page_asked(dlp_s3_list *l, const dlpi_s3_page *c) {
-    dlpi_s3_span key = {c->key, (size_t)c->object.key_bytes};
+static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
+                                      bool is_prefix) {
     dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
     const char *field = NULL;
-    if (strncmp(c->key, l->prefix, strlen(l->prefix)) != 0)
+    if (s->split) after = dlpi_s3_key_span(&s->low);
+    if (strncmp(key.at, l->prefix, strlen(l->prefix)) != 0)
         field = "prefix";
     else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
-             !(c->prefixes && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
+             !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
         field = "start_after";
     if (!field) return NULL;
-    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", c->key, field);
+    l->ignored = s->split;
+    snprintf(l->why, sizeof l->why, "key '%.100s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
 }
 
-/* Walk through all of a page, so that nothing of a bad one is given out, and stop at its first
-   objects. last: in: of the pages before, out: of this one. Returns NULL, or what is wrong. */
-static const char *dlpi_s3_page_walk(dlp_s3_list *l, dlpi_s3_page *c, bool prefixes,
-                                     dlpi_s3_key *last) {
-    const char *wrong = dlpi_s3_page_begin(l, c, prefixes);
-    while (!wrong && c->there) {
-        if (!dlpi_s3_page_follows(l, c, last))
+/* Decode and check the records of one kind. last: in: of the pages before, out: of this one.
+   Returns NULL, or what is wrong. */
+static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
+                                      dlpi_s3_key *last) {
+    dlpi_s3_run *run = &l->now.run[kind];
+    const char *wrong = dlpi_s3_run_decode(run, l->now.escaped);
+    dlpi_s3_record r;
+    *last = s->last;
+    for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
+        if (!dlpi_s3_list_follows(l, key, last))
             return "keys that come twice, or are not in order (any_order takes these)";
-        wrong = dlpi_s3_page_asked(l, c);
-        if (!wrong) wrong = dlpi_s3_page_move(l, c);
+        wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
     }
-    return wrong ? wrong : dlpi_s3_page_begin(l, c, prefixes);
-}
-
-/* The last key of a page that was taken is that of its objects, or that of its prefixes. */
-static void dlpi_s3_list_goes(dlp_s3_list *l) {
-    dlpi_s3_span objects = {l->last[0].at, l->last[0].bytes};
-    dlpi_s3_span prefixes = {l->last[1].at, l->last[1].bytes};
-    l->last[2] = l->last[dlpi_s3_span_order(objects, prefixes) < 0];
+    return wrong;
 }
 
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
    taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
-static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
+static bool dlpi_s3_segment_turns(dlpi_s3_segment *s, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
-    if (l->pages > 0 && (memcmp(hash, l->before, 32) == 0 || memcmp(hash, l->marked, 32) == 0))
+    if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
         return true;
-    memcpy(l->before, hash, sizeof hash);
-    if (l->pages < l->mark) return false;
-    memcpy(l->marked, hash, sizeof hash);
-    l->mark = l->pages == 0 ? 1 : 2 * l->pages;
+    memcpy(s->before, hash, sizeof hash);
+    if (s->pages < s->mark) return false;
+    memcpy(s->marked, hash, sizeof hash);
+    s->mark = s->pages == 0 ? 1 : 2 * s->pages;
     return false;
 }
 
-/* Take in the page that has come to l->body. Returns NULL, or what is wrong; then the same page can
-   be asked for again. */
-static const char *dlpi_s3_list_take(dlp_s3_list *l) {
-    char token[DLPI_S3_TOKEN];
-    const char *wrong = dlpi_s3_page_check(l, token);
-    l->last[0] = l->last[1] = l->last[2];
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->contents, false, &l->last[0]);
-    if (!wrong) wrong = dlpi_s3_page_walk(l, &l->prefixes, true, &l->last[1]);
-    if (!wrong && l->truncated && dlpi_s3_list_turns(l, token))
+/* Guess how many keys the segment has left, by how dense those of its last page are, and learn what
+   keys are made of. */
+static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
+    dlpi_s3_record r;
+    double x, y, z, n = 0;
+    size_t from;
+    s->whole = false;
+    first = dlpi_s3_record_at(b->records, &r);
+    s->same = dlpi_s3_span_common(first, last);
+    for (size_t at = 0; at < b->n; at += dlpi_s3_record_size(&r), n++)
+        dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_record_at(b->records + at, &r), s->same, true);
+    from = s->bounded ? dlpi_s3_span_common(first, high) : strlen(l->prefix);
+    x = dlpi_s3_alphabet_place(&l->alphabet, first, from);
+    y = dlpi_s3_alphabet_place(&l->alphabet, last, from);
+    z = s->bounded ? dlpi_s3_alphabet_place(&l->alphabet, high, from) : 1;
+    s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
+}
+
+/* Have the segment go on behind the page of which a block was made. */
+static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
+    const dlpi_s3_key *last = &l->last[0];
+    if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
+        last = &l->last[1];
+    s->last = *last;
+    s->pages++;
+    s->state = l->now.truncated ? DLPI_S3_SEGMENT_WANTS : DLPI_S3_SEGMENT_OVER;
+    if (s->bounded && dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&s->high)) >= 0)
+        s->state = DLPI_S3_SEGMENT_OVER;
+    memcpy(s->token, l->now.token, sizeof s->token);
+    s->left = 0;
+    l->useful += b->n > 0;
+    if (s->state != DLPI_S3_SEGMENT_OVER && b->n > 0 && l->most > 1) dlpi_s3_list_measure(l, s, b);
+    if (b->n == 0) {
+        free(b);
+        return;
+    }
+    if (s->blocks)
+        s->blocks_last->next = b;
+    else
+        s->blocks = b;
+    s->blocks_last = b;
+    l->held += b->n;
+}
+
+/* Take in a page that has come. Returns NULL, or what is wrong; then the same page can be asked for
+   again. */
+static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
+                                     size_t n) {
+    dlpi_s3_page *p = &l->now;
+    const char *wrong = dlpi_s3_page_parse(p, body, n);
+    dlpi_s3_block *b = NULL;
+    l->ignored = false;
+    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_OBJECTS, &l->last[0]);
+    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
+    if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
+        wrong = dlpi_s3_page_memory;
+    if (!wrong && p->truncated && dlpi_s3_segment_turns(s, p->token))
         wrong = "the server repeats a NextContinuationToken";
-    if (!wrong) l->empty = l->contents.there || l->prefixes.there ? 0 : l->empty + 1;
-    if (!wrong && l->empty >= DLPI_S3_LIST_EMPTY)
+    if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
+    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY)
         wrong = "page after page without a key, and no end";
-    if (wrong) return wrong;
-    memcpy(l->token, token, sizeof l->token);
-    dlpi_s3_list_goes(l);
-    l->pages++;
-    l->state = DLPI_S3_LIST_HAS;
-    return NULL;
+    if (wrong)
+        free(b);
+    else
+        dlpi_s3_segment_on(l, s, b);
+    return wrong;
+}
+
+/* ---- Segments. */
+
+static dlpi_s3_segment *dlpi_s3_segment_new(void) {
+    return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
+}
+
+/* Remember the last key that was given out, if it is of the segment's first block. */
+static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
+    dlpi_s3_record r;
+    if (!s->blocks || s->blocks->at == 0) return;
+    dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
+}
+
+/* Free the segment's first block, all of which was given out, or the segment goes. */
+static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
+    dlpi_s3_block *b = s->blocks;
+    l->held -= b->n;
+    s->blocks = b->next;
+    free(b);
+}
+
+/* Free the first segment. */
+static void dlpi_s3_list_drop(dlp_s3_list *l) {
+    dlpi_s3_segment *s = l->first;
+    while (s->blocks) dlpi_s3_list_drop_block(l, s);
+    l->first = s->next;
+    l->segments--;
+    free(s);
+}
+
+/* Join segments that are over with those behind them that are, too. */
+static void dlpi_s3_list_join(dlp_s3_list *l) {
+    for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
+        if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
+            s = next;
+            continue;
+        }
+        if (!s->blocks)
+            s->blocks = next->blocks;
+        else
+            s->blocks_last->next = next->blocks;
+        if (next->blocks) s->blocks_last = next->blocks_last;
+        s->next = next->next;
+        l->segments--;
+        free(next);
+    }
+}
+
+/* Split the segment. Returns the one behind the split; NULL: no memory. */
+static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
+                                         const dlpi_s3_key *split, double left) {
+    dlpi_s3_segment *more = dlpi_s3_segment_new();
+    if (!more) return NULL;
+    more->next = s->next;
+    more->low = *split;
+    more->split = true;
+    more->high = s->high;
+    more->bounded = s->bounded;
+    more->left = left;
+    s->next = more;
+    s->high = *split;
+    s->bounded = true;
+    l->segments++;
+    return more;
+}
+
+/* Split the segment behind the groups of keys that begin as its last page does, at most n times.
+   Returns whether it was split. */
+static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
+    dlpi_s3_segment *at = s;
+    dlpi_s3_key *split = &l->last[0];
+    for (uint32_t i = 0; i < n && at; i++) {
+        size_t steps = s->same - from, bytes;
+        if (i >= steps) break;
+        bytes = from + 1 + (steps <= n ? steps - 1 - i : (n - 1 - i) * steps / n);
+        if (dlpi_s3_split_behind(dlpi_s3_key_span(&s->last), at->bounded ? &at->high : NULL, bytes,
+                                 split) &&
+            (at == s ||
+             dlpi_s3_span_order(dlpi_s3_key_span(split), dlpi_s3_key_span(&at->low)) > 0))
+            at = dlpi_s3_list_cut(l, at, split, DLPI_S3_LEFT_UNKNOWN);
+    }
+    s->left = 0; /* until its next page */
+    return at != s;
+}
+
+/* Split the segment, into at most n more. Returns whether that was possible. */
+static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
+    dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
+    const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
+    size_t from = high ? dlpi_s3_span_common(low, dlpi_s3_key_span(high)) : strlen(l->prefix);
+    if (s->pages > 0 && s->same >= from + 4) return dlpi_s3_list_ladder(l, s, from, n);
+    dlpi_s3_alphabet_learn(&l->alphabet, low, from, false);
+    if (high) dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_key_span(high), from, false);
+    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0])) return false;
+    if (!dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2)) return false;
+    s->left /= 2;
+    return true;
+}
+
+/* Whether the segment, the i-th, may ask for a page, for all that is kept before its turn. */
+static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
+    if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
+    return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
+           (i < l->most && l->held < DLPI_S3_LIST_HOLD);
+}
+
+/* The segment that seems to have most keys left; NULL: none is worth a split. out: how many more
+   may be asked for. */
+static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
+    dlpi_s3_segment *longest = NULL;
+    uint32_t i = 0, under_way = 0;
+    for (dlpi_s3_segment *s = l->first; s; s = s->next, i++) {
+        if (!dlpi_s3_list_may(l, s, i)) continue;
+        under_way++;
+        if (s->whole || s->left < 3.0 * l->page ||
+            (s->pages == 0 && s->left >= DLPI_S3_LEFT_UNKNOWN / 4))
+            continue;
+        if (!longest || s->left > longest->left) longest = s;
+    }
+    *out = under_way < l->most ? l->most - under_way : 0;
+    if (l->segments >= 4 * l->most || l->asked + under_way >= 2 * (l->useful + l->most)) *out = 0;
+    return *out > 0 ? longest : NULL;
+}
+
+/* Split segments until as many pages can be asked for as may be. */
+static void dlpi_s3_list_spread(dlp_s3_list *l) {
+    dlpi_s3_segment *s;
+    uint32_t n;
+    dlpi_s3_list_join(l);
+    while (l->most > 1 && (s = dlpi_s3_list_longest(l, &n)) != NULL)
+        s->whole = !dlpi_s3_list_split(l, s, n);
 }
 
 /* ---- Requests. */
@@ -275,64 +356,177 @@ static void dlpi_s3_list_param(dlpi_s3_out *o, const char *name, const char *val
     dlpi_s3_out_escaped(o, value);
 }
 
-/* Write the query of the next page, its names in order. */
-static void dlpi_s3_list_query(dlp_s3_list *l) {
-    dlpi_s3_out o = {l->query, sizeof l->query, 0};
+/* Write the query of the segment's next page, its names in order. */
+static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
+    dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
     char page[16];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_list_param(&o, "continuation-token", l->token);
+    dlpi_s3_list_param(&o, "continuation-token", s->token);
     dlpi_s3_list_param(&o, "delimiter", l->delimiter);
     dlpi_s3_list_param(&o, "encoding-type", "url");
     dlpi_s3_list_param(&o, "list-type", "2");
     dlpi_s3_list_param(&o, "max-keys", page);
     dlpi_s3_list_param(&o, "prefix", l->prefix);
-    if (!l->token[0]) dlpi_s3_list_param(&o, "start-after", l->start_after);
+    if (!s->token[0]) dlpi_s3_list_param(&o, "start-after", s->split ? s->low.at : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
-/* Make room for at least want bytes of an answer. What was there is not kept. */
-static int dlpi_s3_list_room(dlp_s3_list *l, uint64_t want, dlp_s3_error *err) {
-    size_t size = l->size > 0 ? l->size : DLPI_S3_PAGE_FIRST;
-    char *body;
-    if (want > DLPI_S3_PAGE_MOST)
-        return dlpi_s3_list_bad(l, DLP_ERR_LIMIT, err, "the answer is larger than 16 MiB");
-    while (size < want) size *= 2;
-    if (size == l->size) return DLP_OK;
-    body = malloc(size);
-    if (!body) return dlpi_s3_list_bad(l, DLP_ERR_MEMORY, err, "no memory for the answer");
-    free(l->body);
-    l->body = body;
-    l->size = size;
-    return DLP_OK;
+/* Say what is wrong with the segment's next page. */
+static int dlpi_s3_list_bad(const dlp_s3_list *l, const dlpi_s3_segment *s, int code,
+                            dlp_s3_error *err, const char *what) {
+    char place[120] = "";
+    if (!err) return code;
+    memset(err, 0, sizeof *err);
+    dlpi_s3_copy(err->bucket, sizeof err->bucket, l->bucket);
+    if (s->split) snprintf(place, sizeof place, " behind '%.80s'", s->low.at);
+    dlpi_s3_set_error(err, code, 0, "page %llu of the list%s: %s", (unsigned long long)s->pages + 1,
+                      place, what);
+    dlpi_s3_one_line(err->message);
+    return code;
 }
 
-/* Fetch the next page, with more room as long as it does not fit: as much as it takes, or twice as
-   much where the server does not tell. */
-static int dlpi_s3_list_fetch(dlp_s3_list *l, dlp_s3_error *err) {
-    uint64_t want = 1;
-    dlp_s3_request r;
-    const char *wrong;
+/* A record for one more page, with room for its answer; NULL: no memory. */
+static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
+    dlpi_s3_page_request *a = l->asks;
+    while (a && a->of) a = a->next;
+    if (!a) {
+        a = (dlpi_s3_page_request *)calloc(1, sizeof *a);
+        if (!a) return NULL;
+        a->next = l->asks;
+        l->asks = a;
+    }
+    if (a->size >= l->room) return a;
+    free(a->body);
+    a->body = (char *)malloc(l->room);
+    a->size = a->body ? l->room : 0;
+    return a->body ? a : NULL;
+}
+
+/* Ask for the segment's next page. Returns DLP_OK, or as submit; DLP_ERR_MEMORY. */
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
+    dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
-    dlpi_s3_list_query(l);
-    for (;;) {
-        rc = dlpi_s3_list_room(l, want, err);
-        if (rc != DLP_OK) return rc;
-        memset(&r, 0, sizeof r);
-        r.method = DLP_S3_GET;
-        r.bucket = l->bucket, r.key = "", r.query = l->query;
-        r.body = l->body, r.capacity = l->size;
-        rc = dlp_s3_do(l->io, &r);
-        want = r.object_bytes > 0 ? r.object_bytes : 2 * (uint64_t)l->size;
-        if (rc != DLP_ERR_LENGTH || want <= l->size) break;
+    if (!a) return dlpi_s3_list_bad(l, s, DLP_ERR_MEMORY, err, "no memory for the answer");
+    memset(&a->r, 0, sizeof a->r);
+    a->r.bucket = l->bucket, a->r.key = "", a->r.query = a->query;
+    a->r.body = a->body, a->r.capacity = a->size;
+    a->r.user = a;
+    dlpi_s3_list_query(l, s, a->query);
+    rc = dlpi_s3_submit(l->io, &a->r, &l->over);
+    if (rc == DLP_OK) {
+        a->of = s;
+        s->state = DLPI_S3_SEGMENT_ASKED;
+        l->asked++;
+    } else if (err) {
+        *err = a->r.error;
+        if (!err->code) err->code = rc; /* FULL: not of this request */
     }
-    if (rc != DLP_OK) {
-        if (err) *err = r.error;
-        if (err && !err->code) err->code = rc; /* FULL, FORKED: not of this request */
-        return rc;
+    return rc;
+}
+
+/* Ask for the pages of all segments that may. Returns DLP_OK if any page is under way. */
+static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
+    uint32_t i = 0;
+    int rc = DLP_OK;
+    for (dlpi_s3_segment *s = l->first; s && rc == DLP_OK && l->over.out < l->most; s = s->next)
+        if (dlpi_s3_list_may(l, s, i++) && s->state == DLPI_S3_SEGMENT_WANTS)
+            rc = dlpi_s3_list_ask(l, s, err);
+    return l->over.out > 0 || l->over.first ? DLP_OK : rc;
+}
+
+/* Give up all pages that are under way. */
+static void dlpi_s3_list_cancel(dlp_s3_list *l) {
+    while (dlpi_s3_over_take(&l->over)) continue;
+    for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
+        if (a->r.internal) dlpi_s3_op_leave(l->io, (dlpi_s3_op *)a->r.internal);
+        a->of = NULL;
     }
-    l->bytes = (size_t)r.received;
-    wrong = dlpi_s3_list_take(l);
-    return wrong ? dlpi_s3_list_bad(l, DLP_ERR_REMOTE, err, wrong) : DLP_OK;
+}
+
+/* Begin the list again, page after page, behind the last key that was given out. */
+static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
+    dlpi_s3_segment *s = l->first;
+    dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
+                l->bucket, why);
+    dlpi_s3_list_cancel(l);
+    dlpi_s3_list_given(l, s);
+    l->upto = l->given;
+    while (s->next) {
+        dlpi_s3_segment *next = s->next;
+        s->next = next->next;
+        while (next->blocks) dlpi_s3_list_drop_block(l, next);
+        l->segments--;
+        free(next);
+    }
+    while (s->blocks) dlpi_s3_list_drop_block(l, s);
+    memset(s, 0, sizeof *s);
+    l->most = 1;
+}
+
+/* A page's request has ended badly. */
+static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
+    dlpi_s3_segment *s = a->of;
+    int status = a->r.error.http_status;
+    size_t n;
+    if (s->split && s->pages == 0 && (status == 400 || status == 501)) {
+        dlpi_s3_list_serial(l, a->r.error.message);
+        return;
+    }
+    s->state = DLPI_S3_SEGMENT_FAILED;
+    s->error = a->r.error;
+    n = strlen(s->error.message);
+    if (s->last.bytes > 0 || s->split)
+        snprintf(s->error.message + n, sizeof s->error.message - n, "; page behind '%.100s'",
+                 s->last.bytes > 0 ? s->last.at : s->low.at);
+    dlpi_s3_one_line(s->error.message);
+}
+
+/* A page's request is over. If its answer did not fit, it is asked for with more room: as much as
+   it takes, or twice as much if the server does not tell. */
+static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
+    uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
+    dlpi_s3_segment *s = a->of;
+    const char *wrong;
+    int code = DLP_ERR_REMOTE;
+    s->state = DLPI_S3_SEGMENT_WANTS;
+    if (a->r.code == DLP_ERR_LENGTH && want > a->size && want <= DLPI_S3_PAGE_MOST) {
+        while (l->room < want) l->room *= 2;
+    } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
+        s->state = DLPI_S3_SEGMENT_FAILED;
+        dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error, "the answer is larger than 16 MiB");
+    } else if (a->r.code != DLP_OK) {
+        dlpi_s3_list_failed(l, a);
+    } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
+        if (l->ignored) {
+            dlpi_s3_list_serial(l, wrong);
+        } else {
+            if (wrong == dlpi_s3_page_memory) code = DLP_ERR_MEMORY;
+            s->state = DLPI_S3_SEGMENT_FAILED;
+            dlpi_s3_list_bad(l, s, code, &s->error, wrong);
+        }
+    }
+    a->of = NULL;
+}
+
+/* Have pages come: at least one, with wait. Returns DLP_OK, or what failed. */
+static int dlpi_s3_list_work(dlp_s3_list *l, bool wait, dlp_s3_error *err) {
+    dlp_s3_request *r;
+    int rc;
+    l->io->now = dlpi_s3_now_ns();
+    if (l->io->pid != getpid())
+        return dlpi_s3_list_bad(l, l->first, DLP_ERR_FORKED, err, "in the child of a fork");
+    dlpi_s3_list_spread(l);
+    rc = dlpi_s3_list_ask_all(l, err);
+    if (rc != DLP_OK) return rc;
+    while (l->over.out > 0 && !l->over.first) {
+        int errnum = dlpi_s3_turn(l->io, wait ? UINT64_MAX : l->io->now);
+        if (errnum != 0 && !l->over.first)
+            return dlpi_s3_list_bad(l, l->first, DLP_ERR_SYSTEM, err, strerror(errnum));
+        if (!wait) break;
+    }
+    while ((r = dlpi_s3_over_take(&l->over)) != NULL)
+        dlpi_s3_list_came(l, (dlpi_s3_page_request *)r->user);
+    return DLP_OK;
 }
 
 /* ---- Calls. */
@@ -354,6 +548,15 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
+/* How many pages are asked for at once. Splits fall into common prefixes, so a list with a
+   delimiter is asked for page after page. */
+static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
+    uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
+    if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;
+    if (d->requests > 0) most = (uint32_t)d->requests < requests ? (uint32_t)d->requests : requests;
+    return most > 0 ? most : 1;
+}
+
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err) {
     dlp_s3_list *l;
@@ -364,49 +567,64 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
     if (desc->page < 0 || desc->page > 1000)
         return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "page is none of 0..1000");
+    if (desc->requests < 0) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "requests is less than 0");
     l = calloc(1, sizeof *l);
-    if (!l) return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
-    wrong = dlpi_s3_list_texts(l, desc);
-    if (wrong) {
+    if (l) l->first = dlpi_s3_segment_new();
+    if (!l || !l->first) {
         free(l);
-        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+        return dlpi_s3_list_refuse(err, DLP_ERR_MEMORY, "no memory for a list");
     }
     l->io = io;
+    l->segments = 1;
     l->page = desc->page > 0 ? desc->page : 1000;
     l->any_order = desc->any_order != 0;
+    l->most = dlpi_s3_list_most(desc, io->n_ops);
+    l->room = DLPI_S3_PAGE_FIRST;
+    wrong = dlpi_s3_list_texts(l, desc);
+    if (wrong) {
+        dlp_s3_list_close(l);
+        return dlpi_s3_list_refuse(err, DLP_ERR_ARG, wrong);
+    }
     *out = l;
     return DLP_OK;
 }
 
-/* The cursor with the smaller key; NULL: the page is done. */
-static dlpi_s3_page *dlpi_s3_list_first(dlp_s3_list *l) {
-    dlpi_s3_page *a = &l->contents, *b = &l->prefixes;
-    dlpi_s3_span ka = {a->key, (size_t)a->object.key_bytes};
-    dlpi_s3_span kb = {b->key, (size_t)b->object.key_bytes};
-    if (!a->there || !b->there) return a->there ? a : b->there ? b : NULL;
-    return dlpi_s3_span_order(ka, kb) <= 0 ? a : b;
-}
-
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err) {
     if (!list || !out) return dlpi_s3_list_refuse(err, DLP_ERR_ARG, "no list, or no object");
-    if (list->given) dlpi_s3_page_move(list, list->given); /* take has seen that it is good */
     for (;;) {
+        dlpi_s3_segment *s = list->first;
+        bool wait;
         int rc;
-        if (list->state == DLPI_S3_LIST_HAS) list->given = dlpi_s3_list_first(list);
-        if (list->given) {
-            *out = list->given->object;
-            return DLP_OK;
+        if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
+        if (s->blocks) {
+            dlpi_s3_list_given(list, s);
+            dlpi_s3_list_drop_block(list, s);
+        } else if (s->state == DLPI_S3_SEGMENT_OVER) {
+            if (!s->next) return DLP_END;
+            dlpi_s3_list_drop(list);
+            continue;
+        } else if (s->state == DLPI_S3_SEGMENT_FAILED) {
+            s->state = DLPI_S3_SEGMENT_WANTS;
+            if (err) *err = s->error;
+            return s->error.code;
         }
-        if (list->state == DLPI_S3_LIST_HAS)
-            list->state = list->truncated ? DLPI_S3_LIST_WANTS : DLPI_S3_LIST_OVER;
-        if (list->state == DLPI_S3_LIST_OVER) return DLP_END;
-        rc = dlpi_s3_list_fetch(list, err);
-        if (rc != DLP_OK) return rc;
+        wait = !s->blocks && s->state < DLPI_S3_SEGMENT_FAILED;
+        rc = dlpi_s3_list_work(list, wait, err);
+        if (rc != DLP_OK && wait) return rc;
     }
 }
 
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
-    free(list->body);
+    if (list->over.out > 0 && list->io->pid == getpid()) dlpi_s3_list_cancel(list);
+    while (list->first) dlpi_s3_list_drop(list);
+    while (list->asks) {
+        dlpi_s3_page_request *next = list->asks->next;
+        free(list->asks->body);
+        free(list->asks);
+        list->asks = next;
+    }
+    free(list->now.run[0].at);
+    free(list->now.run[1].at);
     free(list);
 }

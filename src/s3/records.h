@@ -2,7 +2,7 @@
 /* tests: system/s3/s3_engine */
 #include "api/s3_requests.h"
 #include "s3/http.h"
-#include "s3/secrets.h"
+#include "s3/proxy.h"
 #include "s3/helper.h"
 #include "s3/patience.h"
 /* ---------------------------------------------------------------------------------------------
@@ -215,6 +215,7 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
+    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
     uint32_t ops, connections, opening; /* that belong to it */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
@@ -317,8 +318,15 @@ struct dlpi_s3_range {
     unsigned size_class;
 };
 
+/* Requests of one user of an io: how many are out, and those that are over, linked by internal. */
+typedef struct dlpi_s3_over {
+    uint32_t out;
+    dlp_s3_request *first, *last;
+} dlpi_s3_over;
+
 struct dlpi_s3_op {
     dlp_s3_request *r;
+    dlpi_s3_over *over; /* where it goes at its end */
     dlpi_s3_origin *origin;
     dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
     dlpi_s3_node ranges;
@@ -367,7 +375,7 @@ struct dlp_s3_io {
     dlpi_s3_range *ranges;
     dlpi_s3_connection *connections;
     uint32_t n_ops, n_connections;
-    uint32_t ops_out, connections_out, n_idle;
+    uint32_t connections_out, n_idle;
     uint32_t on_wire; /* ranges with a connection */
     uint64_t bytes_out;
     dlpi_s3_node free_ops, free_ranges, free_connections;
@@ -377,12 +385,11 @@ struct dlp_s3_io {
     dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;                /* by which return of the server */
-    uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;                /* what had come by then has been seen to */
-    uint64_t good_ns;                 /* when the last answer came */
-    dlp_s3_request *done, *done_last; /* linked by internal */
-    dlp_s3_request *awaited_one;      /* by dlp_s3_do */
+    uint64_t woken_ns;               /* by which return of the server */
+    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
+    uint64_t heard_ns;               /* what had come by then has been seen to */
+    uint64_t good_ns;                /* when the last answer came */
+    dlpi_s3_over over;               /* of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
@@ -534,7 +541,13 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
     room->port = port;
     room->tls = tls;
     room->used = true;
+    room->proxy = dlpi_s3_proxy_of(&io->s3->common->config, host, port, tls);
     return room;
+}
+
+/* Whom an origin's connections are made to. */
+static const char *dlpi_s3_origin_peer(const dlpi_s3_origin *origin) {
+    return origin->proxy ? origin->proxy->host : origin->host;
 }
 
 /* ---- queues of ranges ---- */

@@ -42,6 +42,14 @@ typedef struct dlpi_s3_role {
     char arn[2049], session[65], external_id[1225]; /* external_id "": none */
 } dlpi_s3_role;
 
+/* A proxy. */
+typedef struct dlpi_s3_proxy {
+    char host[256]; /* "": none */
+    uint16_t port;
+    bool given;       /* by the desc: for all hosts */
+    char header[768]; /* with user and password, a whole line; "": none */
+} dlpi_s3_proxy;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -52,7 +60,8 @@ typedef struct dlpi_s3_config {
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
     int32_t max_attempts;  /* of a request; -1: nobody says */
     int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
-    char endpoint[512];    /* "": AWS */
+    int32_t fips, dualstack;
+    char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
@@ -65,6 +74,8 @@ typedef struct dlpi_s3_config {
     char sts[1024];               /* where roles are assumed */
     int32_t n_roles;
     dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
+    dlpi_s3_proxy proxy[2];            /* of http, https */
+    char no_proxy[4096];               /* hosts without one */
     char authorization[8192];          /* container: a token that was given in the environment */
     dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
     const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */

@@ -40,7 +40,8 @@ typedef struct dlpi_s3_head {
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *proxy; /* NULL: none; for a proxy, to which the whole URL is sent, its header */
+    const char *extra; /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -314,7 +315,8 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     size_t before = p->n_params;
     const char *mark = "?";
     dlpi_s3_out_adds(o, h->method);
-    dlpi_s3_out_add(o, " ", 1);
+    dlpi_s3_out_adds(o, h->proxy ? " http://" : " ");
+    if (h->proxy) dlpi_s3_out_adds(o, h->host);
     dlpi_s3_out_adds(o, h->path);
     if (h->query && h->query[0]) {
         dlpi_s3_out_add(o, "?", 1);
@@ -388,6 +390,7 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     }
     if (h->close) dlpi_s3_out_header(o, "Connection", "close");
     if (h->extra) dlpi_s3_out_adds(o, h->extra);
+    if (h->proxy) dlpi_s3_out_adds(o, h->proxy);
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
@@ -484,7 +487,7 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
     if (e->custom)
         dlpi_s3_endpoint_host(e, name, sizeof name);
     else
-        dlpi_s3_aws_host(region, name, sizeof name);
+        dlpi_s3_aws_host(e, region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);

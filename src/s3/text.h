@@ -228,6 +228,7 @@ typedef struct dlpi_s3_endpoint {
     int32_t tls;
     int32_t is_default_port; /* 80, or 443 with tls */
     int32_t custom;          /* given by somebody; 0: AWS, by region */
+    int32_t fips, dualstack; /* which of AWS' hosts */
     uint16_t port;
     char host[256];   /* without brackets, in small letters */
     char prefix[256]; /* of paths, before the bucket: "" or "/x", as it is sent */
@@ -359,9 +360,11 @@ static const char *dlpi_s3_aws_domain(const char *region) {
     return domain;
 }
 
-/* Name AWS' endpoint of a region ("s3.eu-west-1.amazonaws.com"). */
-static void dlpi_s3_aws_host(const char *region, char *host, size_t size) {
-    snprintf(host, size, "s3.%s.%s", region, dlpi_s3_aws_domain(region));
+/* Name AWS' endpoint of a region: "s3.eu-west-1.amazonaws.com", "s3-fips.dualstack...". */
+static void dlpi_s3_aws_host(const dlpi_s3_endpoint *e, const char *region, char *host,
+                             size_t size) {
+    snprintf(host, size, "s3%s%s.%s.%s", e->fips ? "-fips" : "", e->dualstack ? ".dualstack" : "",
+             region, dlpi_s3_aws_domain(region));
 }
 
 /* Make the endpoint of AWS in a region. */
@@ -369,5 +372,5 @@ static void dlpi_s3_endpoint_aws(dlpi_s3_endpoint *out, const char *region) {
     memset(out, 0, sizeof *out);
     out->tls = out->is_default_port = 1;
     out->port = 443;
-    dlpi_s3_aws_host(region, out->host, sizeof out->host);
+    dlpi_s3_aws_host(out, region, out->host, sizeof out->host);
 }

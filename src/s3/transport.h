@@ -4,6 +4,7 @@
 #include "api/atomics.h"
 #include "base/system.h"
 #include "s3/base.h"
+#include "s3/text.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-transport    SOCKETS, TLS
    Connections that never block. One is begun by open, brought forward by step until that returns 0,
@@ -20,7 +21,7 @@ typedef struct dlpi_s3_address {
     } at;
 } dlpi_s3_address;
 
-enum { DLPI_S3_CONNECTING = 1, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
+enum { DLPI_S3_CONNECTING = 1, DLPI_S3_TUNNEL, DLPI_S3_HANDSHAKE, DLPI_S3_READY };
 
 typedef struct dlpi_s3_conn {
     int32_t fd; /* -1: none */
@@ -31,7 +32,11 @@ typedef struct dlpi_s3_conn {
     const char *host;            /* the caller's, until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    char why[160]; /* with DLP_S3_BROKEN */
+    const char *tunnel; /* NULL, or what a proxy is to be sent first: borrowed, as host */
+    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; those sent; those of the proxy's answer */
+    char line[13];                       /* "HTTP/1.1 200", as the proxy answers */
+    uint8_t ends;                        /* bytes of "\r\n\r\n" that have come */
+    char why[160];                       /* with DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* "127.0.0.1:80", "[::1]:80". */
@@ -93,7 +98,7 @@ static int dlpi_s3_conn_fail_tls(dlpi_s3_conn *c) {
 
 /* A transport's read or write of n bytes has returned code: DLP_S3_BROKEN if it failed, or if that
    is no such code. */
-__attribute__((unused)) static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
+static int64_t dlpi_s3_conn_told(dlpi_s3_conn *c, int64_t code, size_t n) {
     if (code > DLP_S3_BROKEN && (code < 0 || (uint64_t)code <= n)) return code;
     return dlpi_s3_conn_fail_tls(c);
 }
@@ -148,8 +153,56 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
     if (poll(&p, 1, 0) <= 0) return DLP_S3_WANT_WRITE; /* EINTR: asked again soon */
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &n) != 0) errnum = errno;
     if (errnum) return dlpi_s3_conn_fail(c, "cannot connect to", errnum);
-    c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+    c->state = c->tunnel ? DLPI_S3_TUNNEL : c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
     return 0;
+}
+
+/* A proxy has answered, or has ended the connection (why not NULL). */
+static int dlpi_s3_conn_tunnelled(dlpi_s3_conn *c, const char *why) {
+    int64_t status = memcmp(c->line, "HTTP/1.", 7) == 0 ? dlpi_s3_number(c->line + 9, 3) : -1;
+    if (!why && status >= 200 && status < 300) {
+        c->state = c->tls ? DLPI_S3_HANDSHAKE : DLPI_S3_READY;
+        return 0;
+    }
+    c->errnum = status >= 400 && status < 500 ? EACCES : ECONNREFUSED;
+    if (!why)
+        why = status == 407   ? "it wants another user and password (http://USER:WORD@HOST:PORT)"
+              : status == 403 ? "it may not connect there"
+              : status >= 500 ? "it cannot reach the server"
+                              : "that is no answer to CONNECT";
+    if (status < 0)
+        snprintf(c->why, sizeof c->why, "the proxy does not open a tunnel: %s", why);
+    else
+        snprintf(c->why, sizeof c->why, "the proxy answers %d: %s", (int)status, why);
+    return DLP_S3_BROKEN;
+}
+
+/* Ask the proxy for a tunnel. A server of TLS says nothing before it is asked, so the end of the
+   answer's head is the last byte that may be there. */
+static int dlpi_s3_conn_tunnel(dlpi_s3_conn *c) {
+    char byte;
+    while (c->tunnel_at < c->tunnel_n) {
+        ssize_t put =
+            send(c->fd, c->tunnel + c->tunnel_at, c->tunnel_n - c->tunnel_at, MSG_NOSIGNAL);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EAGAIN) return DLP_S3_WANT_WRITE;
+        if (put < 0) return dlpi_s3_conn_fail(c, "writing to the proxy", errno);
+        c->tunnel_at += (uint32_t)put;
+    }
+    while (c->ends < 4) {
+        ssize_t got = recv(c->fd, &byte, 1, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return DLP_S3_WANT_READ;
+        if (got < 0) return dlpi_s3_conn_fail(c, "reading from the proxy", errno);
+        if (got == 0) return dlpi_s3_conn_tunnelled(c, "it closes the connection");
+        if (c->heard < sizeof c->line - 1) c->line[c->heard] = byte;
+        if (++c->heard > 16384) return dlpi_s3_conn_tunnelled(c, "its answer does not end");
+        if (byte != "\r\n"[c->ends % 2])
+            c->ends = byte == '\r';
+        else
+            c->ends++;
+    }
+    return dlpi_s3_conn_tunnelled(c, NULL);
 }
 
 /* Go on. Returns 0: it may be read and written; DLP_S3_WANT_READ or _WRITE: call again when the
@@ -157,6 +210,7 @@ static int dlpi_s3_conn_connected(dlpi_s3_conn *c) {
 static int dlpi_s3_conn_step(dlpi_s3_conn *c) {
     int code = 0;
     if (c->state == DLPI_S3_CONNECTING) code = dlpi_s3_conn_connected(c);
+    if (code == 0 && c->state == DLPI_S3_TUNNEL) code = dlpi_s3_conn_tunnel(c);
     if (code != 0 || c->state == DLPI_S3_READY) return code;
     errno = 0;
     if (!c->session)

@@ -55,10 +55,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
                                   const char *why) {
     dlpi_s3_case c = dlpi_s3_case_of(what, errnum);
     dlpi_s3_range *range;
+    char by[300] = "";
+    if (origin->proxy)
+        snprintf(by, sizeof by, "; by proxy %s:%u", origin->proxy->host,
+                 (unsigned)origin->proxy->port);
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
         dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
-        dlpi_s3_op_message(range->op, errnum, "%s", why);
+        dlpi_s3_op_message(range->op, errnum, "%.150s%s", why, by);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
@@ -69,14 +73,27 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     }
 }
 
+/* Have a connection that was begun go on by the proxy of its origin, if that takes a tunnel. */
+static void dlpi_s3_connection_by(dlpi_s3_connection *connection, const dlpi_s3_origin *origin) {
+    const char *form = strchr(origin->host, ':') ? "[%s]:%u" : "%s:%u";
+    char to[300];
+    if (!origin->proxy || !origin->tls) return;
+    snprintf(to, sizeof to, form, origin->host, (unsigned)origin->port);
+    connection->conn.tunnel_n = (uint32_t)snprintf(connection->out, DLPI_S3_OUT_BYTES,
+                                                   "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s%s\r\n",
+                                                   to, to, DLPI_S3_AGENT, origin->proxy->header);
+    connection->conn.tunnel = connection->out;
+}
+
 /* Begin to connect. Returns whether another may be begun. */
 static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     dlpi_s3_address address;
     dlpi_s3_connection *connection;
     int errnum = 0, code;
     io->text[0] = '\0';
-    code = dlpi_s3_helper_address(io->helper, origin->host, origin->port, &address, &errnum,
-                                  io->text, sizeof io->text);
+    code = dlpi_s3_helper_address(io->helper, dlpi_s3_origin_peer(origin),
+                                  origin->proxy ? origin->proxy->port : origin->port, &address,
+                                  &errnum, io->text, sizeof io->text);
     origin->looking = code == 1;
     if (code == 1) return false;
     if (code != 0) {
@@ -91,11 +108,12 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
                     connection->conn.errnum == ENOBUFS || connection->conn.errnum == ENOMEM;
         if (none && origin->connections > origin->opening)
             return false; /* those that there are must do */
-        dlpi_s3_helper_tried(io->helper, origin->host, &address, false);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &address, false);
         dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
         dlpi_s3_origin_failed(io, origin, DLPI_S3_T_CONNECT, connection->conn.errnum, io->text);
         return true;
     }
+    dlpi_s3_connection_by(connection, origin);
     dlpi_s3_ring_out(&connection->node);
     connection->origin = origin;
     connection->range = NULL;
@@ -126,7 +144,8 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
         return;
     }
     if (code == 0) {
-        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, true);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &connection->conn.address,
+                             true);
         origin->opening -= !connection->raced;
         dlpi_s3_connection_idle(io, connection);
         return;
@@ -134,9 +153,9 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (connection->conn.state == DLPI_S3_HANDSHAKE) what = DLPI_S3_T_TLS;
     errnum = connection->conn.errnum;
     dlpi_s3_copy(io->text, sizeof io->text, connection->conn.why);
-    code = connection->late
-               ? connection->raced
-               : dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+    code = connection->late ? connection->raced
+                            : dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin),
+                                                   &connection->conn.address, false);
     dlpi_s3_connection_close(io, connection);
     if (!code) dlpi_s3_origin_failed(io, origin, what, errnum, io->text);
 }
@@ -150,7 +169,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
     connection->late = true;
-    connection->raced = dlpi_s3_helper_tried(io->helper, connection->origin->host,
+    connection->raced = dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(connection->origin),
                                              &connection->conn.address, false);
     connection->origin->opening -= connection->raced;
     return true;
@@ -304,7 +323,8 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
         return;
     }
     if (!connection->late)
-        dlpi_s3_helper_tried(io->helper, origin->host, &connection->conn.address, false);
+        dlpi_s3_helper_tried(io->helper, dlpi_s3_origin_peer(origin), &connection->conn.address,
+                             false);
     raced = connection->raced;
     dlpi_s3_connection_close(io, connection);
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);

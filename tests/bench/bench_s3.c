@@ -5,7 +5,9 @@
    bench_s3 PLACE [-o lines.jsonl] [-s folder]
 
    PLACE loop: 100 KB objects at 16 and 64 in flight, processor time of each client, one object of
-   256 MiB. 30ms: at 16, 64 and 256. faults: 600 objects through a front that spoils some.
+   256 MiB. 30ms: at 16, 64 and 256. faults: 600 objects through a front that spoils some; 503_N:
+   one that answers N % of them with 503. list: all keys of "many", side by side, one page after the
+   other (serial) and by peers, which take a tenth of them.
    The endpoint and keys are in the environment, the objects in bucket "many" (tests/servers/s3.py
    fill), the large one is "large/256m". */
 #define DLPIPE_IMPLEMENTATION
@@ -21,7 +23,7 @@ enum { FAULTY_OBJECTS = 600, FAULTY_IN_FLIGHT = 64 };
 
 /* One contender's sample: what its name is run for. */
 struct run {
-    const char *peer;
+    const char *peer, *prefix;
     int in_flight, objects, n;   /* samples taken */
     double rate[MAX_ROUNDS];     /* objects/s; of the large one, GB/s; with faults, s */
     double cpu_ms[MAX_ROUNDS];   /* of the client, for an object */
@@ -32,6 +34,7 @@ static dlp_s3 *client;
 static unsigned char *bodies; /* MAX_IN_FLIGHT objects, or the large one */
 static const char *folder = "build/bench";
 static const char *place = "";
+static bool spoiled; /* objects come through a front that spoils some */
 
 /* ---- ours ------------------------------------------------------------------------------------ */
 
@@ -117,6 +120,28 @@ static bool take_ours(struct run *r, double *seconds) {
     r->requests[r->n] = (double)(requests_sent() - requests) / r->objects;
     dlp_s3_io_close(io);
     return right && (r->objects > 1 || body_is_right(bodies, 0, LARGE_MIB * MIB, false));
+}
+
+/* List the keys that begin with a prefix. Returns whether there were so many. */
+static bool take_list(struct run *r, double *seconds) {
+    dlp_s3_io *io = NULL;
+    dlp_s3_list *list = NULL;
+    dlp_s3_object o;
+    dlp_s3_error err;
+    bool serial = strcmp(r->peer, "serial") == 0;
+    dlp_s3_list_desc desc = {.bucket = "many", .prefix = r->prefix, .requests = serial};
+    uint64_t requests = requests_sent();
+    double begin = seconds_now(), cpu = own_cpu_seconds();
+    int n = 0, code = dlp_s3_io_open(&io, client, &err);
+    if (code == DLP_OK) { code = dlp_s3_list_open(&list, io, &desc, &err); }
+    while (code == DLP_OK && (code = dlp_s3_list_next(list, &o, &err)) == DLP_OK) { n++; }
+    *seconds = seconds_now() - begin;
+    r->cpu_ms[r->n] = 1e3 * (own_cpu_seconds() - cpu) / r->objects;
+    r->requests[r->n] = (double)(requests_sent() - requests) / r->objects * 1000;
+    dlp_s3_list_close(list);
+    dlp_s3_io_close(io);
+    if (code != DLP_END) { say(" [%s]", err.message); }
+    return code == DLP_END && n == r->objects;
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
@@ -212,6 +237,11 @@ static bool peer_command(const struct run *r, char *command, size_t size) {
         snprintf(what, sizeof what, large ? "256m" : "%d", r->objects);
         n = snprintf(command, size, "exec /usr/bin/python3 tests/bench/bench_s3.py boto3 %s %s %d",
                      large ? "large" : "many", what, r->in_flight);
+    } else if (strcmp(r->peer, "obstore") == 0) {
+        n = snprintf(command, size,
+                     "exec build/peers/bin/python tests/bench/bench_s3.py obstore "
+                     "many %d %d",
+                     r->objects, r->in_flight);
     } else if (strcmp(r->peer, "wrk") == 0) {
         n = snprintf(command, size, "exec wrk -t1 -c%d -d%d -s %s/s3_wrk.lua --timeout 10s %s",
                      r->in_flight,
@@ -236,11 +266,17 @@ static bool take_peer(struct run *r, double *seconds) {
     char command[2048], text[4096];
     double cpu = 0, requests = front_requests(), objects = r->objects;
     bool wrk = strcmp(r->peer, "wrk") == 0;
-    if (!peer_command(r, command, sizeof command)) { return false; }
+    if (r->prefix != NULL) {
+        snprintf(command, sizeof command, "exec %s tests/bench/bench_s3.py list %s %s %d",
+                 strcmp(r->peer, "obstore") == 0 ? "build/peers/bin/python" : "/usr/bin/python3",
+                 r->peer, r->prefix, r->objects);
+    } else if (!peer_command(r, command, sizeof command)) {
+        return false;
+    }
     double begin = seconds_now();
     bool good = run_command(command, text, sizeof text, &cpu);
     *seconds = seconds_now() - begin;
-    if (good && strcmp(r->peer, "boto3") == 0) {
+    if (good && (strcmp(r->peer, "boto3") == 0 || strcmp(r->peer, "obstore") == 0)) {
         good = sscanf(text, "%lf %lf", seconds, &cpu) == 2;
     } else if (good && wrk) {
         const char *rate = strstr(text, "Requests/sec:"), *n = strstr(text, " requests in");
@@ -261,9 +297,11 @@ static bool take_peer(struct run *r, double *seconds) {
 static double sample(void *arg) {
     struct run *r = arg;
     double seconds = 0, rate = NAN;
-    bool ours = strcmp(r->peer, "dlpipe") == 0;
-    if (ours ? take_ours(r, &seconds) : take_peer(r, &seconds)) {
-        rate = strcmp(place, "faults") == 0 ? seconds : r->objects / seconds;
+    bool ours = strcmp(r->peer, "dlpipe") == 0 || strcmp(r->peer, "serial") == 0;
+    if (!ours               ? take_peer(r, &seconds)
+        : r->prefix != NULL ? take_list(r, &seconds)
+                            : take_ours(r, &seconds)) {
+        rate = spoiled ? seconds : r->objects / seconds;
         if (r->objects == 1) { /* wrk reads it in ranges of 8 MiB */
             double bytes = strcmp(r->peer, "wrk") == 0 ? 8 * MIB : LARGE_MIB * MIB;
             rate *= bytes * 1e-9;
@@ -279,20 +317,27 @@ static double sample(void *arg) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static const char *const peers[] = {"dlpipe", "wrk", "curl", "rclone", "boto3"};
+static const char *const peers[] = {"dlpipe", "wrk",     "curl",  "rclone",
+                                    "boto3",  "obstore", "serial"};
 enum { N_PEERS = sizeof peers / sizeof *peers };
 static char versions[N_PEERS][48];
 
 static void look_for_peers(void) {
     static const char *const ask[N_PEERS] = {
-        "true", "wrk -v 2>&1 | sed -n 's/^wrk [^0-9]*\\([0-9.]*\\).*/\\1/p'; true",
+        "true",
+        "wrk -v 2>&1 | sed -n 's/^wrk [^0-9]*\\([0-9.]*\\).*/\\1/p'; true",
         "curl --version | sed -n '1s/^curl \\([0-9.]*\\).*/\\1/p'",
         "rclone version | sed -n '1s/^rclone v//p'",
-        "/usr/bin/python3 -c 'import boto3; print(boto3.__version__)' 2>/dev/null"};
+        "/usr/bin/python3 -c 'import boto3; print(boto3.__version__)' 2>/dev/null",
+        "build/peers/bin/python -c 'import obstore; print(obstore.__version__)' 2>/dev/null",
+        "echo 1"};
     const char *some = getenv("PEERS");
     for (int i = 0; i < N_PEERS; i++) {
         double cpu;
-        if (some != NULL && strstr(some, peers[i]) == NULL) { continue; }
+        if (some != NULL && i > 0 && strcmp(peers[i], "serial") != 0 &&
+            strstr(some, peers[i]) == NULL) {
+            continue;
+        }
         if (!run_command(ask[i], versions[i], sizeof versions[i], &cpu)) { versions[i][0] = '\0'; }
         versions[i][strcspn(versions[i], "\n")] = '\0';
     }
@@ -303,17 +348,27 @@ struct row {
     struct run run[N_PEERS];
 };
 
+/* Whether a peer has a row of this place. */
+static bool takes_part(const char *peer) {
+    bool list = strcmp(place, "list") == 0, unavailable = strncmp(place, "503_", 4) == 0;
+    if (strcmp(peer, "serial") == 0) { return list; }
+    if (strcmp(peer, "obstore") == 0) { return list || unavailable; }
+    if (strcmp(peer, "wrk") == 0) { return !list && !spoiled; }
+    return !list || strcmp(peer, "boto3") == 0;
+}
+
 static void row_begin(struct row *row, int in_flight, int objects) {
     memset(row, 0, sizeof *row);
     row->series.any_distance = true;
     for (int i = 0; i < N_PEERS; i++) {
         struct run *r = &row->run[row->series.n_who];
-        bool faults = strcmp(place, "faults") == 0;
-        if ((i > 0 && versions[i][0] == '\0') || (faults && strcmp(peers[i], "wrk") == 0)) {
-            continue;
-        }
+        bool list = strcmp(place, "list") == 0;
+        if ((i > 0 && versions[i][0] == '\0') || (i > 0 && !takes_part(peers[i]))) { continue; }
         *r = (struct run){.peer = peers[i], .in_flight = in_flight, .objects = objects};
-        if (strcmp(peers[i], "boto3") == 0 && objects > FAULTY_OBJECTS) {
+        if (list) {
+            r->prefix = i == 0 ? "k" : quick ? "k00000" : "k0000";
+            r->objects = i == 0 ? objects : objects / 10;
+        } else if (strcmp(peers[i], "boto3") == 0 && objects > FAULTY_OBJECTS) {
             r->objects = FAULTY_OBJECTS; /* the slowest by far */
         } else if (strcmp(peers[i], "rclone") == 0 && objects > N_OBJECTS) {
             r->objects = N_OBJECTS;
@@ -360,14 +415,24 @@ static void bench_large(void) {
 
 static void bench_faults(void) {
     static struct row row;
-    struct measure m = {.bench = "s3_faults_s", .unit = "s", .lower_is_better = true};
+    char seconds[32], requests[32];
+    struct measure m = {.bench = seconds, .unit = "s", .lower_is_better = true};
+    snprintf(seconds, sizeof seconds, "s3_%s_s", place);
+    snprintf(requests, sizeof requests, "s3_%s_requests", place);
     write_lists(FAULTY_OBJECTS);
     row_begin(&row, FAULTY_IN_FLIGHT, FAULTY_OBJECTS);
-    run_rounds(&row.series, m.bench, rounds_of(7));
+    run_rounds(&row.series, m.bench, rounds_of(strcmp(place, "faults") == 0 ? 7 : 5));
     row_put(&row, &m, offsetof(struct run, rate));
-    m = (struct measure){
-        .bench = "s3_faults_requests", .unit = "requests per object", .lower_is_better = true};
+    m = (struct measure){.bench = requests, .unit = "requests per object", .lower_is_better = true};
     row_put(&row, &m, offsetof(struct run, requests));
+}
+
+static void bench_list(void) {
+    static struct row row;
+    struct measure m = {.bench = "s3_list_75ms", .unit = "key/s"};
+    row_begin(&row, 0, quick ? 100000 : 1000000);
+    run_rounds(&row.series, m.bench, rounds_of(3));
+    row_put(&row, &m, offsetof(struct run, rate));
 }
 
 /* Presign for wrk: all objects, or ranges of the large one. */
@@ -387,7 +452,7 @@ static bool presign(bool large) {
 }
 
 static int usage(void) {
-    say("bench_s3 loop | 30ms | faults [-o lines.jsonl] [-s folder]\n");
+    say("bench_s3 loop | 30ms | faults | 503_N | list [-o lines.jsonl] [-s folder]\n");
     return 2;
 }
 
@@ -408,6 +473,7 @@ int main(int argc, char **argv) {
     quick = asked_for("QUICK");
     if (!options(argc, argv)) { return usage(); }
     place = argv[optind];
+    spoiled = strcmp(place, "faults") == 0 || strncmp(place, "503_", 4) == 0;
     bodies = malloc(LARGE_MIB * MIB);
     dlp_s3_desc desc = {.max_requests = MAX_IN_FLIGHT};
     if (bodies == NULL || dlp_s3_open(&client, &desc, &err) != DLP_OK) {
@@ -417,8 +483,10 @@ int main(int argc, char **argv) {
     memset(bodies, 0, LARGE_MIB * MIB);
     unsetenv("AWS_CA_BUNDLE"); /* rclone would refuse to start */
     look_for_peers();
-    if (strcmp(place, "faults") == 0) {
+    if (spoiled) {
         bench_faults();
+    } else if (strcmp(place, "list") == 0) {
+        bench_list();
     } else if (presign(false)) {
         bool far = strcmp(place, "30ms") == 0;
         for (int n = 16; n <= (far ? 256 : 64); n *= 4) {

@@ -3,6 +3,8 @@
 
     bench_s3.py boto3 BUCKET COUNT IN_FLIGHT     read objects by threads, print seconds and CPU
     bench_s3.py boto3 BUCKET KEY IN_FLIGHT       read one, in parts
+    bench_s3.py obstore BUCKET COUNT IN_FLIGHT   read objects in one loop, print the same
+    bench_s3.py list boto3|obstore PREFIX COUNT  list keys of bucket "many", print the same
     bench_s3.py table LINES                      what make bench-s3 left, for people
     bench_s3.py markdown LINES                   the same as the table of README.md
 """
@@ -36,6 +38,49 @@ def boto3_read(bucket, what, in_flight):
     print(time.monotonic() - begin, time.process_time() - cpu)
 
 
+def obstore_of(bucket):
+    from obstore.store import S3Store
+    return S3Store(bucket, endpoint=os.environ['AWS_ENDPOINT_URL'],
+                   region=os.environ['AWS_REGION'], client_options={'allow_http': True})
+
+
+def obstore_read(bucket, count, in_flight):
+    import asyncio
+    store = obstore_of(bucket)
+
+    async def some(numbers):
+        for i in numbers:
+            body = await (await store.get_async(f'{i:06d}.bin')).bytes_async()
+            assert len(body) == 100000
+
+    async def all_of_them():
+        numbers = iter(range(count))
+        await asyncio.gather(*(some(numbers) for _ in range(in_flight)))
+
+    begin, cpu = time.monotonic(), time.process_time()
+    asyncio.run(all_of_them())
+    print(time.monotonic() - begin, time.process_time() - cpu)
+
+
+def list_keys(peer, prefix, count):
+    if peer == 'boto3':
+        import boto3
+        client = boto3.client('s3', endpoint_url=os.environ['AWS_ENDPOINT_URL'])
+        pages = client.get_paginator('list_objects_v2').paginate(Bucket='many', Prefix=prefix)
+        begin, cpu = time.monotonic(), time.process_time()
+        n = sum(len(page['Contents']) for page in pages)
+    else:
+        # A prefix is a folder there: the keys are listed from one on, as many as are wanted.
+        store = obstore_of('many')
+        begin, cpu, n = time.monotonic(), time.process_time(), 0
+        for chunk in store.list(chunk_size=1000):
+            n += len(chunk)
+            if n >= count:
+                break
+    assert n == count, n
+    print(time.monotonic() - begin, time.process_time() - cpu)
+
+
 # name: what it is, whether less is better, what is wanted of (ours, theirs by peer)
 def wanted(name, ours, theirs):
     if name.startswith('s3_100k_30ms'):
@@ -48,12 +93,16 @@ def wanted(name, ours, theirs):
         return "1 GB/s or the server's limit", ours >= min(1, 0.95 * theirs.get('wrk', 0))
     if name == 's3_faults_s':
         return '1 s, 0.4 of rclone', ours < 1 and ours <= 0.4 * theirs.get('rclone', 0)
+    if name == 's3_list_75ms':
+        return '100,000 keys/s', ours >= 100000
+    if name.startswith('s3_503_') and name.endswith('_s'):
+        return '1.0 of obstore', ours <= theirs.get('obstore', 0)
     if name == 's3_faults_requests':
         return '1.15', ours <= 1.15
     return '', None
 
 
-PEERS = ['wrk', 'curl', 'rclone', 'boto3']
+PEERS = ['wrk', 'curl', 'rclone', 'boto3', 'obstore', 'serial']
 WORDS = {
     's3_100k_loop_c16': 'loopback, 16 in flight', 's3_100k_loop_c64': 'loopback, 64',
     's3_cpu_ms_per_object loop_c16': "client's processor time, loopback, 16",
@@ -61,7 +110,10 @@ WORDS = {
     's3_100k_30ms_c16': '30 ms away, 16 in flight', 's3_100k_30ms_c64': '30 ms, 64',
     's3_100k_30ms_c256': '30 ms, 256', 's3_256m': 'one object of 256 MiB',
     's3_faults_s': '600 objects with faults, 64 in flight',
-    's3_faults_requests': 'requests for an object then'}
+    's3_faults_requests': 'requests for an object then',
+    's3_503_0_s': '600 objects, 64 in flight', 's3_503_5_s': '5 % answers 503',
+    's3_503_10_s': '10 %', 's3_503_15_s': '15 %',
+    's3_list_75ms': 'keys listed, 75 ms a page (serial: dlpipe, page after page)'}
 
 
 def read(path):
@@ -109,6 +161,10 @@ def table(path):
 if __name__ == '__main__':
     if len(sys.argv) == 5 and sys.argv[1] == 'boto3':
         boto3_read(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif len(sys.argv) == 5 and sys.argv[1] == 'obstore':
+        obstore_read(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    elif len(sys.argv) == 5 and sys.argv[1] == 'list':
+        list_keys(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     elif len(sys.argv) == 3 and sys.argv[1] == 'table':
         table(sys.argv[2])
     elif len(sys.argv) == 3 and sys.argv[1] == 'markdown':

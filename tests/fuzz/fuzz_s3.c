@@ -463,26 +463,31 @@ static void run_date(const char *s, size_t n) {
 
 static void run_list(const char *s, size_t n) {
     static dlp_s3_list l;
+    static dlpi_s3_segment segment;
     const char *wrong;
+    char *body = own(s, n, false);
     size_t objects = 0;
-    l.state = DLPI_S3_LIST_WANTS;
-    l.pages = l.mark = 0;
-    l.body = own(s, n, false);
-    l.bytes = n;
-    wrong = dlpi_s3_list_take(&l);
+    dlp_s3_object o;
+    segment.state = DLPI_S3_SEGMENT_WANTS;
+    segment.pages = segment.mark = 0;
+    l.most = 2;
+    l.page = 1000;
+    wrong = dlpi_s3_list_take(&l, &segment, body, n);
     if (wrong)
-        CHECK(*wrong != 0 && l.state == DLPI_S3_LIST_WANTS && l.pages == 0);
+        CHECK(*wrong != 0 && segment.pages == 0 && !segment.blocks);
     else
-        CHECK(l.state == DLPI_S3_LIST_HAS && memchr(l.token, 0, sizeof l.token));
-    if (!wrong && l.truncated) CHECK(l.token[0] != 0);
-    for (dlpi_s3_page *c; !wrong && (c = dlpi_s3_list_first(&l)) != NULL; objects++) {
-        const dlp_s3_object *o = &c->object;
-        CHECK(o->key_bytes > 0 && strlen(o->key) == o->key_bytes && o->modified_s >= -1);
-        CHECK(memchr(o->etag, 0, sizeof o->etag) && o->is_prefix == (c == &l.prefixes));
-        if (objects > n) abort();
-        CHECK(dlpi_s3_page_move(&l, c) == NULL); /* take has seen all of it */
+        CHECK(segment.pages == 1 && memchr(segment.token, 0, sizeof segment.token));
+    if (!wrong && segment.state == DLPI_S3_SEGMENT_WANTS)
+        CHECK(segment.token[0] != 0 && segment.left >= 0);
+    while (segment.blocks) {
+        for (; dlpi_s3_block_take(segment.blocks, &o); objects++) {
+            CHECK(o.key_bytes > 0 && strlen(o.key) == o.key_bytes && o.modified_s >= -1);
+            CHECK(memchr(o.etag, 0, sizeof o.etag) && (o.is_prefix == 0 || o.bytes == 0));
+            if (objects > n) abort();
+        }
+        dlpi_s3_list_drop_block(&l, &segment);
     }
-    free(l.body);
+    free(body);
 }
 
 /* A Location as the parser lets it through. */

@@ -172,7 +172,7 @@ INSIDE void inside_s3_one_at_once(dlp_s3_io *io) {
 }
 INSIDE uint32_t inside_s3_out(dlp_s3_io *io, uint32_t *connections) {
     *connections = (uint32_t)io->connections_out;
-    return (uint32_t)io->ops_out;
+    return io->over.out;
 }
 
 INSIDE int inside_s3_turn(dlp_s3_io *io, uint64_t until_ns) { return dlpi_s3_turn(io, until_ns); }

@@ -26,6 +26,9 @@ static int local_getaddrinfo(const char *name, const char *service, const struct
 
 #include <inttypes.h>
 
+#include "../rig/s3_mock.h"
+#include "../rig/s3_proxy.h"
+
 static int failures;
 static const char *kind;
 static bool swift, rclone;
@@ -52,10 +55,19 @@ struct user {
     dlp_s3_io *io;
 };
 
+static bool one_by_one; /* a list was not split: the server cannot list from any key on */
+
+static void hear(void *user, const char *line) {
+    (void)user;
+    one_by_one = one_by_one || strstr(line, "page after page") != NULL;
+}
+
 static struct user user_of(const dlp_s3_desc *desc) {
     struct user u = {NULL, NULL};
+    dlp_s3_desc d = desc != NULL ? *desc : (dlp_s3_desc){.log = NULL};
+    d.log = hear;
     memset(&err, 0, sizeof err);
-    if (dlp_s3_open(&u.s3, desc, &err) != DLP_OK || dlp_s3_io_open(&u.io, u.s3, &err) != DLP_OK) {
+    if (dlp_s3_open(&u.s3, &d, &err) != DLP_OK || dlp_s3_io_open(&u.io, u.s3, &err) != DLP_OK) {
         printf("no client: %s\n", err.message);
         exit(1);
     }
@@ -249,6 +261,12 @@ static void lists__pages_prefixes_levels__whole_and_in_order(void) {
     CHECK(list_into(&u, &all, line, sizeof line) == n && strcmp(line, whole) == 0, "%.60s", line);
     dlp_s3_list_desc pages = {.bucket = "lists", .page = n == 30 ? 7 : 500};
     CHECK(list_into(&u, &pages, line, sizeof line) == n && strcmp(line, whole) == 0, "%.60s", line);
+    for (int at_once = 2; at_once <= 32; at_once *= 4) {
+        dlp_s3_list_desc few = {.bucket = "lists", .page = 3, .requests = at_once};
+        CHECK(list_into(&u, &few, line, sizeof line) == n && strcmp(line, whole) == 0, "%.60s",
+              line);
+    }
+    CHECK(!one_by_one, "a list that was split");
     dlp_s3_list_desc later = {.bucket = "lists", .start_after = "n0024", .prefix = "n002"};
     CHECK(list_into(&u, &later, line, sizeof line) == 5 &&
               strcmp(line, "n0025,n0026,n0027,n0028,n0029,") == 0,
@@ -433,6 +451,35 @@ static void tls__own_authority__verified(void) {
           "an expired certificate: %" PRId64 ", %d attempts", got, err.attempts);
 }
 
+/* By a proxy: what is encrypted through a tunnel, what is not with the whole URL. */
+static void proxy__tls_and_plain__as_without(void) {
+    proxy *by = proxy_start(atoi(env("S3_TLS_PORT_1")));
+    char url[64];
+    struct user u;
+    snprintf(url, sizeof url, "http://me:word@127.0.0.1:%d", by->port);
+    u = user_of(&(dlp_s3_desc){.endpoint = "https://s3.localhost",
+                               .ca_file = env("CA_FILE"),
+                               .style = DLP_S3_STYLE_PATH,
+                               .proxy = url});
+    for (int i = 0; i < 3; i++) {
+        CHECK(get(&u, "given", "parts", PART - 100, 1000, body, 1000, NULL) == 1000 &&
+                  is_pattern(PART - 100, 1000),
+              "through a tunnel");
+    }
+    CHECK(by->tunnels == 1 && by->connections == 1, "%d tunnels", by->tunnels);
+    user_end(&u);
+    proxy_stop(by);
+    by = proxy_start(atoi(strrchr(env("AWS_ENDPOINT_URL"), ':') + 1));
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", by->port);
+    u = user_of(&(dlp_s3_desc){.proxy = url});
+    CHECK(get(&u, "given", "parts", PART - 100, 1000, body, 1000, NULL) == 1000 &&
+              is_pattern(PART - 100, 1000),
+          "with the whole URL");
+    CHECK(by->tunnels == 0 && by->connections == 1, "%d connections", by->connections);
+    user_end(&u);
+    proxy_stop(by);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fputs("real radosgw | swift | seaweedfs | juicefs | rclone\n", stderr);
@@ -455,6 +502,7 @@ int main(int argc, char **argv) {
     } else if (!folders) {
         anonymous__public_bucket__read();
         tls__own_authority__verified();
+        proxy__tls_and_plain__as_without();
     }
     return failures == 0 ? 0 : 1;
 }

@@ -376,8 +376,8 @@ static void fail__one_rank__all_return_an_error(uint64_t seed) {
     CHECK(failed > 0);
 }
 
-/* One part of a stream that two ranks share fails, at each place: also where all rows before it fill
-   whole batches, so that the batch which fails has no row. The epoch must not end before it. */
+/* One part of a stream that two ranks share fails, at each place. Also where all rows before it
+   fill whole batches, so that the batch which fails has no row: no epoch ends before it. */
 static void fail__no_rows_before_it__is_no_end(void) {
     for (uint32_t part = 1; part <= 12; part++)
         for (int32_t last = 0; last < 3; last++) {

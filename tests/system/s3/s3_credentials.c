@@ -413,6 +413,27 @@ static const source_case sources[] = {
      DLPI_S3_WEB,
      NULL,
      "https://sts.cn-north-1.amazonaws.com.cn"},
+    {{WEB, "AWS_USE_FIPS_ENDPOINT=true"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "https://sts-fips.us-east-1.amazonaws.com"},
+    {{WEB, "AWS_USE_DUALSTACK_ENDPOINT=true"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "https://sts.us-east-1.api.aws"},
+    {{WEB, "AWS_USE_DUALSTACK_ENDPOINT=true", "AWS_REGION=cn-north-1"},
+     NULL,
+     NULL,
+     NULL,
+     DLPI_S3_WEB,
+     NULL,
+     "https://sts.cn-north-1.api.amazonwebservices.com.cn"},
     {{WEB, "AWS_REGION=us-iso-east-1"},
      NULL,
      NULL,
@@ -719,88 +740,6 @@ typedef struct habit_case {
 
 static const habit_case habits[] = {
     {{NULL}, NULL, NULL, NULL, NULL, 0, {0}, DLP_S3_STYLE_AUTO, -1},
-    {{"AWS_USE_FIPS_ENDPOINT=true"},
-     NULL,
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_FIPS_ENDPOINT: \"true\"", "FIPS"},
-     0,
-     0},
-    {{"AWS_USE_FIPS_ENDPOINT=True"},
-     NULL,
-     NULL,
-     "http://a",
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_FIPS_ENDPOINT", "FIPS"},
-     0,
-     0},
-    {{"AWS_USE_FIPS_ENDPOINT=false"},
-     "[default]\nuse_fips_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     0,
-     {0},
-     0,
-     -1},
-    {{NULL},
-     "[default]\nuse_fips_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_fips_endpoint of profile \"default\" in", "/.aws/config"},
-     0,
-     0},
-    {{NULL}, P "use_fips_endpoint = true", NULL, NULL, NULL, 0, {0}, 0, -1},
-    {{"AWS_PROFILE=p"},
-     P "use_fips_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_fips_endpoint of profile \"p\"", "FIPS"},
-     0,
-     0},
-    {{"AWS_DEFAULT_PROFILE=p"},
-     P "use_dualstack_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_dualstack_endpoint of profile \"p\"", "dual-stack"},
-     0,
-     0},
-    {{"AWS_USE_DUALSTACK_ENDPOINT=true"},
-     NULL,
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"AWS_USE_DUALSTACK_ENDPOINT", "dual-stack"},
-     0,
-     0},
-    {{NULL},
-     NULL,
-     "[default]\nuse_dualstack_endpoint = TRUE",
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"use_dualstack_endpoint", "/.aws/credentials"},
-     0,
-     0},
-    {{NULL},
-     "[default]\ns3 =\n use_dualstack_endpoint = true",
-     NULL,
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     {"s3.use_dualstack_endpoint of", "dual-stack"},
-     0,
-     0},
     {{NULL},
      "[default]\ns3 =\n use_accelerate_endpoint=true",
      NULL,
@@ -953,6 +892,89 @@ static void habits__table__kept_or_refused_in_words(void) {
     }
 }
 
+typedef struct host_case {
+    const char *set[6];
+    const char *config, *credentials;
+    int fips, dualstack; /* of the desc */
+    const char *endpoint, *host;
+} host_case;
+
+static const host_case hosts[] = {
+    {{NULL}, NULL, NULL, 0, 0, NULL, "s3.us-east-1."},
+    {{NULL}, NULL, NULL, 1, 0, NULL, "s3-fips.us-east-1."},
+    {{NULL}, NULL, NULL, 0, 1, NULL, "s3.dualstack.us-east-1."},
+    {{NULL}, NULL, NULL, 1, 1, NULL, "s3-fips.dualstack.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=True"}, NULL, NULL, 0, 0, NULL, "s3-fips.us-east-1."},
+    {{"AWS_USE_DUALSTACK_ENDPOINT=true"}, NULL, NULL, 0, 0, NULL, "s3.dualstack.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=true", "AWS_USE_DUALSTACK_ENDPOINT=true"},
+     NULL,
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3-fips.dualstack.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=false"},
+     "[default]\nuse_fips_endpoint = true",
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3.us-east-1."},
+    {{NULL}, "[default]\nuse_fips_endpoint = true", NULL, 0, 0, NULL, "s3-fips.us-east-1."},
+    {{NULL}, P "use_fips_endpoint = true", NULL, 0, 0, NULL, "s3.us-east-1."},
+    {{"AWS_PROFILE=p"}, P "use_fips_endpoint = true", NULL, 0, 0, NULL, "s3-fips.us-east-1."},
+    {{NULL},
+     NULL,
+     "[default]\nuse_dualstack_endpoint = TRUE",
+     0,
+     0,
+     NULL,
+     "s3.dualstack.us-east-1."},
+    {{NULL},
+     "[default]\ns3 =\n use_dualstack_endpoint = true",
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3.dualstack.us-east-1."},
+    {{"AWS_USE_DUALSTACK_ENDPOINT=false"},
+     "[default]\ns3 =\n use_dualstack_endpoint = true",
+     NULL,
+     0,
+     0,
+     NULL,
+     "s3.us-east-1."},
+    {{"AWS_USE_FIPS_ENDPOINT=true"}, NULL, NULL, 0, 0, "http://a", "fips (AWS_USE_FIPS_ENDPOINT)"},
+    {{NULL}, NULL, NULL, 0, 1, "http://a", "dualstack (AWS_USE_DUALSTACK_ENDPOINT)"},
+};
+
+static const dlp_s3_transport no_tls = {.user = NULL}; /* nothing is sent */
+
+static void hosts__table__by_program_environment_profile(void) {
+    for (size_t i = 0; i < COUNT(hosts); i++) {
+        const host_case *c = &hosts[i];
+        dlp_s3_desc d = {.anonymous = 1,
+                         .endpoint = c->endpoint,
+                         .fips = c->fips,
+                         .dualstack = c->dualstack,
+                         .tls = &no_tls};
+        dlp_s3 *s3 = NULL;
+        int before = test_failures, code;
+        bare();
+        set_all(c->set, 6);
+        put_file(".aws/config", c->config);
+        put_file(".aws/credentials", c->credentials);
+        code = dlp_s3_open(&s3, &d, &error);
+        CHECK(code == (c->endpoint ? DLP_ERR_UNSUPPORTED : DLP_OK));
+        if (code == DLP_OK)
+            CHECK(strncmp(s3->endpoint.host, c->host, strlen(c->host)) == 0);
+        else
+            CHECK(strstr(error.message, c->host) != NULL);
+        if (test_failures > before) printf("host %zu: %d, %s\n", i, code, error.message);
+        CHECK(dlp_s3_close(s3) == DLP_OK);
+    }
+}
+
 /* What the program sets comes before the profile, and before the environment. */
 static void habits__of_the_program__first(void) {
     dlp_s3_desc d = {.anonymous = 1, .endpoint = "http://127.0.0.1:1"};
@@ -972,69 +994,75 @@ static void habits__of_the_program__first(void) {
 typedef struct proxy_case {
     const char *set[6];
     const char *endpoint;
-    const char *says; /* NULL: no proxy is meant */
+    const char *by; /* the proxy's host; NULL: none; REFUSED: one that is none */
 } proxy_case;
 
 #define S3 "http://s3.example.com"
-#define PROXY "http_proxy=http://me:" SECRET "@proxy:3128"
+#define REFUSED "refused"
+#define PROXY "http_proxy=http://me:hidden%2Fword@proxy:3128"
 
 static const proxy_case proxies[] = {
     {{NULL}, S3, NULL},
-    {{PROXY}, S3, "http_proxy is set"},
-    {{"HTTP_PROXY=http://proxy:3128"}, S3, "HTTP_PROXY is set"},
-    {{"HTTP_PROXY=http://proxy:3128"}, S3, "s3.example.com"},
+    {{PROXY}, S3, "proxy"},
+    {{"HTTP_PROXY=http://proxy:3128"}, S3, "proxy"},
+    {{"HTTP_PROXY=http://proxy:3128"}, S3, "proxy"},
     {{"HTTP_PROXY=http://proxy:3128", "http_proxy="}, S3, NULL},
     {{"HTTP_PROXY="}, S3, NULL},
     {{"HTTPS_PROXY=http://proxy:3128"}, S3, NULL},
-    {{"HTTPS_PROXY=http://proxy:3128"}, "https://s3.example.com", "HTTPS_PROXY is set"},
-    {{"HTTPS_PROXY=http://proxy:3128"}, NULL, "s3.us-east-1.amazonaws.com"},
+    {{"HTTPS_PROXY=http://proxy:3128"}, "https://s3.example.com", "proxy"},
+    {{"HTTPS_PROXY=http://proxy:3128"}, NULL, "proxy"},
     {{PROXY}, "https://s3.example.com", NULL},
-    {{"ALL_PROXY=socks5://proxy"}, S3, "ALL_PROXY is set"},
-    {{"all_proxy=socks5://proxy"}, "https://s3.example.com", "all_proxy is set"},
+    {{"ALL_PROXY=socks5://proxy"}, S3, REFUSED},
+    {{"all_proxy=socks5://proxy"}, "https://s3.example.com", REFUSED},
     {{PROXY, "ALL_PROXY=a"}, "http://127.0.0.1:9000", NULL},
     {{PROXY}, "http://127.8.0.1", NULL},
     {{PROXY}, "http://[::1]:9000", NULL},
     {{PROXY}, "http://localhost:9000", NULL},
-    {{PROXY}, "http://128.0.0.1", "http_proxy"},
+    {{PROXY}, "http://128.0.0.1", "proxy"},
     {{PROXY, "NO_PROXY=*"}, S3, NULL},
     {{PROXY, "NO_PROXY=a, example.com ,b"}, S3, NULL},
     {{PROXY, "no_proxy=.Example.com"}, S3, NULL},
     {{PROXY, "no_proxy=*.example.com"}, S3, NULL},
     {{PROXY, "no_proxy=S3.example.com:80"}, S3, NULL},
-    {{PROXY, "no_proxy=s3.example.com:81"}, S3, "http_proxy"},
+    {{PROXY, "no_proxy=s3.example.com:81"}, S3, "proxy"},
     {{PROXY, "no_proxy=s3.example.com:81"}, S3 ":81", NULL},
-    {{PROXY, "no_proxy=3.example.com"}, S3, "http_proxy"},
-    {{PROXY, "no_proxy=a.s3.example.com"}, S3, "http_proxy"},
-    {{PROXY, "no_proxy=other", "NO_PROXY=*"}, S3, "http_proxy"},
-    {{PROXY, "no_proxy=,,"}, S3, "http_proxy"},
+    {{PROXY, "no_proxy=3.example.com"}, S3, "proxy"},
+    {{PROXY, "no_proxy=a.s3.example.com"}, S3, "proxy"},
+    {{PROXY, "no_proxy=other", "NO_PROXY=*"}, S3, "proxy"},
+    {{PROXY, "no_proxy=,,"}, S3, "proxy"},
     {{PROXY, "no_proxy=10.1.2.3"}, "http://10.1.2.3:9000", NULL},
     {{PROXY, "no_proxy=10.0.0.0/8"}, "http://10.1.2.3:9000", NULL},
     {{PROXY, "no_proxy=10.1.3.0/23"}, "http://10.1.2.3:9000", NULL},
-    {{PROXY, "no_proxy=10.1.3.0/24"}, "http://10.1.2.3:9000", "http_proxy"},
-    {{PROXY, "no_proxy=10.1.2.3/33"}, "http://10.1.2.3:9000", "http_proxy"},
+    {{PROXY, "no_proxy=10.1.3.0/24"}, "http://10.1.2.3:9000", "proxy"},
+    {{PROXY, "no_proxy=10.1.2.3/33"}, "http://10.1.2.3:9000", "proxy"},
     {{PROXY, "no_proxy=fd00::/8"}, "http://[fd12::3]:9000", NULL},
     {{PROXY, "no_proxy=fd12::3"}, "http://[fd12::3]:9000", NULL},
     {{PROXY, "no_proxy=[fd12::3]:9000"}, "http://[fd12::3]:9000", NULL},
-    {{PROXY, "no_proxy=0.0.0.0/0"}, "http://[fd12::3]:9000", "http_proxy"},
+    {{PROXY, "no_proxy=0.0.0.0/0"}, "http://[fd12::3]:9000", "proxy"},
 };
 
-static void proxy__table__refused_in_words(void) {
+static void proxy__table__by_endpoint(void) {
     for (size_t i = 0; i < COUNT(proxies); i++) {
         const proxy_case *c = &proxies[i];
-        dlp_s3_desc d = {.anonymous = 1, .endpoint = c->endpoint};
-        dlp_s3 *s3 = NULL;
+        const dlpi_s3_proxy *by = NULL;
+        dlp_s3_desc d = {.anonymous = 1};
+        dlpi_s3_endpoint e;
+        const char *why = NULL;
         int before = test_failures, code;
         bare();
         set_all(c->set, 6);
-        code = dlp_s3_open(&s3, &d, &error);
-        no_secret_in(error.message);
-        if (c->says) {
-            CHECK(code == DLP_ERR_UNSUPPORTED && strstr(error.message, c->says));
-        } else if (code == DLP_ERR_UNSUPPORTED) {
-            CHECK(strstr(error.message, "https needs") != NULL);
-        } else {
-            CHECK(code == DLP_OK && dlp_s3_close(s3) == DLP_OK);
-        }
+        memset(config, 0, sizeof *config);
+        dlpi_s3_endpoint_aws(&e, "us-east-1");
+        if (c->endpoint) CHECK(dlpi_s3_endpoint_parse(&e, c->endpoint, &why) == DLP_OK);
+        code = dlpi_s3_proxies_load(config, &d, &e, &error);
+        CHECK(code == DLP_OK || !strstr(error.message, "hidden"));
+        if (code == DLP_OK) by = dlpi_s3_proxy_of(config, e.host, e.port, e.tls != 0);
+        if (c->by && strcmp(c->by, REFUSED) == 0)
+            CHECK(code == DLP_ERR_UNSUPPORTED && strstr(error.message, "only a proxy of http"));
+        else if (c->by)
+            CHECK(code == DLP_OK && by && strcmp(by->host, c->by) == 0 && by->port == 3128);
+        else
+            CHECK(code == DLP_OK && !by);
         if (test_failures > before) printf("proxy %zu: %d, %s\n", i, code, error.message);
     }
     bare();
@@ -2422,8 +2450,9 @@ int main(int argc, char **argv) {
     source__table__order_of_aws();
     where__table__order_of_aws();
     habits__table__kept_or_refused_in_words();
+    hosts__table__by_program_environment_profile();
     habits__of_the_program__first();
-    proxy__table__refused_in_words();
+    proxy__table__by_endpoint();
     buckets__of_another_kind__refused();
     files__missing_or_broken__told();
     map__fails__said();

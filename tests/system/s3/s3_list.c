@@ -8,13 +8,17 @@ static int fault_at, fault_calls;
 static int fault(void) { return fault_at > 0 && ++fault_calls == fault_at; }
 #define calloc(...) (fault() ? NULL : calloc(__VA_ARGS__))
 #define malloc(...) (fault() ? NULL : malloc(__VA_ARGS__))
+#define realloc(...) (fault() ? NULL : realloc(__VA_ARGS__))
 #define DLPI_S3_LIST_EMPTY 20
+#define DLPI_S3_LIST_HOLD hold
+static unsigned long long hold = 256u << 20;
 
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_s3.h"
 
 #undef calloc
 #undef malloc
+#undef realloc
 #include "../../rig/s3_mock.h"
 
 #include "../../rig/check.h"
@@ -206,7 +210,7 @@ static void end(void) {
 static int in_disorder; /* dlp_s3_list_desc.any_order */
 
 static dlp_s3_list *list(const char *prefix, const char *delimiter, const char *after, int page) {
-    dlp_s3_list_desc d = {"b", prefix, delimiter, after, page, in_disorder};
+    dlp_s3_list_desc d = {"b", prefix, delimiter, after, page, in_disorder, 1};
     dlp_s3_list *l = NULL;
     CHECK(dlp_s3_list_open(&l, io, &d, NULL) == DLP_OK);
     if (!l) exit(1);
@@ -561,9 +565,7 @@ static void list__keys_twice_or_in_disorder__refused(void) {
     in_disorder = 0;
     {
         dlp_s3_list *l = list(NULL, NULL, NULL, 0);
-        l->body = malloc(sizeof zero), l->size = sizeof zero, l->bytes = sizeof zero - 1;
-        memcpy(l->body, zero, sizeof zero);
-        CHECK(dlpi_s3_list_take(l) != NULL);
+        CHECK(dlpi_s3_list_take(l, l->first, zero, sizeof zero - 1) != NULL);
         dlp_s3_list_close(l);
     }
     end();
@@ -704,37 +706,44 @@ static void list__other_servers__read(void) {
 
 /* A page cut at any byte is refused, in memory of exactly its size; so it is with bytes changed. */
 static void page__cut_or_changed__no_harm(void) {
-    dlp_s3_list *l = calloc(1, sizeof *l);
+    dlp_s3_list *l;
     bucket b = {0};
     uint64_t random = 3;
     size_t whole;
-    if (!l) exit(1);
+    dlp_s3_object o;
+    char *body;
+    begin(serve);
+    l = list(NULL, NULL, NULL, 0);
     b.keys = odd, b.n = N_ODD;
     list_page(&b, "delimiter=%2F&max-keys=30");
     whole = b.bytes - 1; /* its last line's end is no part of it */
     for (size_t cut = 0; cut <= whole; cut++) {
-        l->body = malloc(cut + 1);
-        memcpy(l->body, b.page, cut);
-        l->body = realloc(l->body, cut ? cut : 1);
-        l->bytes = cut, l->pages = 0;
-        CHECK((dlpi_s3_list_take(l) == NULL) == (cut == whole));
-        CHECK((l->pages == 1) == (cut == whole));
-        free(l->body);
+        body = malloc(cut > 0 ? cut : 1);
+        memcpy(body, b.page, cut);
+        l->first->pages = 0;
+        CHECK((dlpi_s3_list_take(l, l->first, body, cut) == NULL) == (cut == whole));
+        CHECK((l->first->pages == 1) == (cut == whole));
+        free(body);
     }
     for (int turn = 0; turn < (getenv("SHORT") ? 300 : 2000); turn++) {
         static const char marks[] = "<>/&;!-[]\"'%+ CKPSx0a#:";
-        l->body = malloc(whole);
-        memcpy(l->body, b.page, whole);
+        int n = 0;
+        body = malloc(whole);
+        memcpy(body, b.page, whole);
         for (uint64_t i = 1 + dlpi_s3_random(&random) % 4; i > 0; i--)
-            l->body[dlpi_s3_random(&random) % whole] =
+            body[dlpi_s3_random(&random) % whole] =
                 marks[dlpi_s3_random(&random) % (sizeof marks - 1)];
-        l->bytes = whole, l->pages = 0;
-        if (!dlpi_s3_list_take(l))
-            while (l->contents.there) CHECK(!dlpi_s3_page_move(l, &l->contents));
-        free(l->body);
+        l->first->pages = l->first->last.bytes = 0;
+        dlpi_s3_list_take(l, l->first, body, whole);
+        for (; l->first->blocks; dlpi_s3_list_drop_block(l, l->first))
+            for (; dlpi_s3_block_take(l->first->blocks, &o); n++)
+                CHECK(strlen(o.key) == o.key_bytes);
+        CHECK(n <= 60);
+        free(body);
     }
     free(b.page);
-    free(l);
+    dlp_s3_list_close(l);
+    end();
 }
 
 /* Each allocation fails once; the list that was made goes on where it was. */
@@ -743,7 +752,7 @@ static void list__no_memory__told_and_tried_again(void) {
     begin(serve);
     room.keys = odd, room.n = N_ODD;
     for (int at = 1;; at++) {
-        dlp_s3_list_desc d = {"b", NULL, NULL, NULL, 20, 0};
+        dlp_s3_list_desc d = {"b", NULL, NULL, NULL, 20, 0, 1};
         dlp_s3_list *l = NULL;
         dlp_s3_object o;
         dlp_s3_error err = {0};
@@ -752,7 +761,7 @@ static void list__no_memory__told_and_tried_again(void) {
         fault_at = at, fault_calls = 0;
         rc = dlp_s3_list_open(&l, io, &d, &err);
         if (rc == DLP_ERR_MEMORY) {
-            CHECK(at == 1 && !l && err.code == rc && err.message[0]);
+            CHECK(at <= 2 && !l && err.code == rc && err.message[0]);
             rc = dlp_s3_list_open(&l, io, &d, &err);
         }
         CHECK(rc == DLP_OK);
@@ -763,13 +772,80 @@ static void list__no_memory__told_and_tried_again(void) {
             CHECK(rc == DLP_ERR_MEMORY && err.code == rc && strstr(err.message, "memory"));
             errors++;
         }
-        CHECK(n == N_ODD && errors == (at > 1 && fault_calls >= at));
+        CHECK(n == N_ODD && errors == (at > 2 && fault_calls >= at));
         failed += errors;
         dlp_s3_list_close(l);
         if (fault_calls < at) break;
     }
     fault_at = 0;
-    CHECK(failed == 2); /* the first room, and the larger one */
+    CHECK(failed == 7); /* the answer's record, first room and the larger one; records; 3 blocks */
+    end();
+}
+
+/* A bucket of 400 keys. */
+static const char *const *many_keys(void) {
+    static char text[400][16];
+    static const char *many[400];
+    for (int i = 0; i < 400; i++) {
+        snprintf(text[i], sizeof text[i], "k%03d", i);
+        many[i] = text[i];
+    }
+    return many;
+}
+
+/* The same side by side: whatever allocation fails, the list is whole, after errors that say so. */
+static void list__side_by_side_no_memory__whole(void) {
+    int failed = 0, at = 1, calls = 0;
+    begin(serve);
+    room.keys = many_keys(), room.n = 400;
+    do {
+        dlp_s3_list_desc d = {.bucket = "b", .page = 10, .requests = 8};
+        dlp_s3_list *l = NULL;
+        dlp_s3_object o;
+        dlp_s3_error err = {0};
+        int rc, n = 0, errors = 0;
+        CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_OK);
+        fault_at = at, fault_calls = 0;
+        while (l && (rc = dlp_s3_list_next(l, &o, &err)) != DLP_END && errors < 3) {
+            if (rc == DLP_OK) CHECK(n < 400 && strcmp(o.key, room.keys[n++]) == 0);
+            if (rc == DLP_OK) continue;
+            CHECK(rc == DLP_ERR_MEMORY && err.code == rc && strstr(err.message, "memory"));
+            errors++;
+        }
+        calls = fault_calls;
+        CHECK(n == 400 && errors <= 1);
+        failed += errors;
+        fault_at = 0;
+        dlp_s3_list_close(l);
+    } while (calls >= at++);
+    CHECK(failed > 10 && at > 60);
+    end();
+}
+
+/* A child has the keys that had come, and no more; the parent goes on. */
+static void list__forked__the_parent_goes_on(void) {
+    dlp_s3_list_desc d = {.bucket = "b", .page = 10, .requests = 8};
+    dlp_s3_list *l = NULL;
+    dlp_s3_object o;
+    dlp_s3_error err = {0};
+    int rc, n = 0, status = 1;
+    pid_t pid;
+    begin(serve);
+    room.keys = many_keys(), room.n = 400;
+    CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_OK);
+    while ((n < 15 || l->over.out == 0) && dlp_s3_list_next(l, &o, &err) == DLP_OK) n++;
+    CHECK(l->over.out > 0 && n < 400);
+    fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        while ((rc = dlp_s3_list_next(l, &o, &err)) == DLP_OK) n++;
+        dlp_s3_list_close(l);
+        _exit(rc == DLP_ERR_FORKED && err.code == rc && n < 400 ? 0 : 1);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    while (dlp_s3_list_next(l, &o, &err) == DLP_OK) CHECK(strcmp(o.key, room.keys[n++]) == 0);
+    CHECK(n == 400);
+    dlp_s3_list_close(l);
     end();
 }
 
@@ -778,7 +854,7 @@ static void list_open__bad_arguments__refused(void) {
     dlp_s3_list *l = NULL;
     dlp_s3_error err;
     dlp_s3_object o;
-    dlp_s3_list_desc d = {"b", NULL, NULL, NULL, 0, 0};
+    dlp_s3_list_desc d = {"b", NULL, NULL, NULL, 0, 0, 0};
     begin(serve);
     memset(long_text, 'x', 1025), long_text[1025] = '\0';
     CHECK(dlp_s3_list_open(NULL, io, &d, &err) == DLP_ERR_ARG && err.message[0]);
@@ -794,7 +870,9 @@ static void list_open__bad_arguments__refused(void) {
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "page"));
     d.page = -1;
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG);
-    d.page = 0, d.prefix = long_text;
+    d.page = 0, d.requests = -1;
+    CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "requests"));
+    d.requests = 0, d.prefix = long_text;
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "prefix"));
     d.prefix = NULL, d.delimiter = long_text;
     CHECK(dlp_s3_list_open(&l, io, &d, &err) == DLP_ERR_ARG && strstr(err.message, "delimiter"));
@@ -805,6 +883,152 @@ static void list_open__bad_arguments__refused(void) {
     dlp_s3_list_close(NULL);
     CHECK(s3_mock_count(mock, NULL) == 0);
     end();
+}
+
+/* With little room for what comes before its turn, it is as exact, and takes no more memory. */
+static void list__little_room__held_back(void) {
+    dlp_s3_list_desc d = {.bucket = "b", .page = 10, .requests = 4};
+    static char text[3000][20];
+    static const char *many[3000];
+    dlp_s3_list *l = NULL;
+    dlp_s3_object o;
+    uint64_t most = 0;
+    uint32_t at_once = 0;
+    int n = 0;
+    begin(serve);
+    for (int i = 0; i < 3000; i++) {
+        snprintf(text[i], sizeof text[i], "%04d/%d", i, i * i);
+        many[i] = text[i];
+    }
+    room.keys = many, room.n = 3000;
+    hold = 20000;
+    CHECK(dlp_s3_list_open(&l, io, &d, NULL) == DLP_OK);
+    while (dlp_s3_list_next(l, &o, NULL) == DLP_OK) {
+        if (l->held > most) most = l->held;
+        CHECK(l->segments <= 16);
+        CHECK(strcmp(o.key, many[n++]) == 0);
+        if (l->over.out > at_once) at_once = l->over.out;
+    }
+    CHECK(n == 3000 && most > 0 && most < 20000 + 5 * 10 * 120);
+    dlp_s3_list_close(l);
+    CHECK(at_once == 4);
+    CHECK(dlp_s3_list_open(&l, io, &d, NULL) == DLP_OK); /* closed with pages under way */
+    for (n = 0; n < 3000 && l->over.out == 0; n++) CHECK(dlp_s3_list_next(l, &o, NULL) == DLP_OK);
+    CHECK(n < 3000);
+    dlp_s3_list_close(l);
+    hold = 256u << 20;
+    end();
+}
+
+/* ---- Where ranges are split: between their ends, in whole characters, in the middle. ---- */
+
+static uint64_t seed = 11;
+static uint64_t roll(uint64_t n) { return dlpi_s3_random(&seed) % n; }
+
+static dlpi_s3_span span(const char *text) { return (dlpi_s3_span){text, strlen(text)}; }
+
+static void random_key(char *to, bool utf8) {
+    size_t n = 1 + roll(10), at = 0;
+    while (at < n) {
+        dlpi_s3_out o = {to + at, 8, 0};
+        uint32_t c = (uint32_t)(roll(2) ? 1 + roll(127) : roll(0x110000));
+        if (!utf8)
+            to[at++] = (char)(1 + roll(255));
+        else if (dlpi_s3_out_char(&o, c))
+            at += o.n;
+    }
+    to[at] = '\0';
+}
+
+static void split__any_range__inside_and_whole(void) {
+    static dlpi_s3_key high, out;
+    int found = 0, whole = 0, turns = getenv("SHORT") ? 20000 : 200000;
+    for (int turn = 0; turn < turns; turn++) {
+        dlpi_s3_alphabet a = {0};
+        char low[64], text[64];
+        bool utf8 = turn % 2 == 0, open = turn % 5 == 0;
+        size_t from;
+        random_key(low, utf8);
+        random_key(text, utf8);
+        if (turn % 3 == 0) memcpy(text, low, strlen(low) / 2); /* they begin alike */
+        if (strcmp(low, text) >= 0) continue;
+        dlpi_s3_key_set(&high, span(text));
+        for (int i = 0; i < 4; i++) {
+            char more[64];
+            random_key(more, utf8);
+            dlpi_s3_alphabet_learn(&a, span(more), 0, true);
+        }
+        from = open ? roll(strlen(low) + 1) : dlpi_s3_span_common(span(low), span(text));
+        if (dlpi_s3_split_middle(&a, span(low), open ? NULL : &high, from, &out)) {
+            found++;
+            CHECK(strcmp(out.at, low) > 0 && (open || strcmp(out.at, text) < 0));
+            CHECK(strlen(out.at) == out.bytes && (!utf8 || strncmp(out.at, low, from) == 0));
+            CHECK(dlpi_s3_utf8_whole(out.at, out.bytes) == out.bytes);
+            whole++;
+        }
+        if (dlpi_s3_split_behind(span(low), open ? NULL : &high, from, &out)) {
+            CHECK(strcmp(out.at, low) > 0 && (open || strcmp(out.at, text) < 0));
+            CHECK(out.bytes == from && strncmp(out.at, low, from - 1) == 0);
+        }
+    }
+    CHECK(found > turns / 8 && whole == found);
+}
+
+static void split__digits__in_the_middle(void) {
+    static dlpi_s3_key high, out;
+    dlpi_s3_alphabet a = {0};
+    dlpi_s3_alphabet_learn(&a, span("img0001"), 4, true);
+    CHECK(a.n == 10 && a.has['9'] && !a.has['a']);
+    dlpi_s3_key_set(&high, span("img1"));
+    CHECK(dlpi_s3_split_middle(&a, span("img0001"), &high, 3, &out));
+    CHECK(strcmp(out.at, "img04") >= 0 && strcmp(out.at, "img06") < 0);
+    CHECK(dlpi_s3_split_behind(span("img0001"), &high, 5, &out) && strcmp(out.at, "img01") == 0);
+    CHECK(!dlpi_s3_split_behind(span("img0001"), &high, 4, &out)); /* that is the end */
+    CHECK(dlpi_s3_split_behind(span("img0001"), NULL, 4, &out) && strcmp(out.at, "img1") == 0);
+    CHECK(!dlpi_s3_split_behind(span("\xc3\xa4"), NULL, 2, &out));
+    CHECK(!dlpi_s3_split_behind(span("a~"), NULL, 2, &out));
+    dlpi_s3_alphabet_learn(&a, span("beef"), 1, true);
+    CHECK(a.n == 16 && a.has['a'] && !a.has['g']);
+}
+
+static void place__any_keys__in_their_order(void) {
+    dlpi_s3_alphabet a = {0};
+    char x[64], y[64];
+    dlpi_s3_alphabet_learn(&a, span("a5Z"), 0, true);
+    for (int turn = 0; turn < 20000; turn++) {
+        double p, q;
+        random_key(x, false), random_key(y, false);
+        p = dlpi_s3_alphabet_place(&a, span(x), 0), q = dlpi_s3_alphabet_place(&a, span(y), 0);
+        CHECK(p >= 0 && p <= 1 && (strcmp(x, y) < 0 ? p <= q : p >= q));
+    }
+}
+
+static void utf8__what_is_no_character__is_not_whole(void) {
+    static const struct {
+        const char *text;
+        size_t whole;
+    } some[] = {{"abc", 3},
+                {"a\xc3\xa4", 3},
+                {"a\xc3", 1},
+                {"\x80", 0},
+                {"\xc0\x80", 0},
+                {"\xe0\x80\x80", 0},
+                {"\xe0\xa0\x80", 3},
+                {"\xed\xa0\x80", 0},
+                {"\xed\x9f\xbf", 3},
+                {"\xf0\x80\x80\x80", 0},
+                {"\xf0\x9f\x98\x80x", 5},
+                {"\xf4\x90\x80\x80", 0},
+                {"\xf5\x80\x80\x80", 0},
+                {"x\xe2\x82", 1}};
+    char text[16];
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
+        size_t n = strlen(some[i].text);
+        CHECK(dlpi_s3_utf8_whole(some[i].text, n) == some[i].whole);
+        memcpy(text, some[i].text, n);
+        n = dlpi_s3_utf8_mend(text, n);
+        CHECK(n >= some[i].whole && dlpi_s3_utf8_whole(text, n) == n);
+    }
 }
 
 int main(void) {
@@ -823,6 +1047,13 @@ int main(void) {
     list__other_servers__read();
     page__cut_or_changed__no_harm();
     list__no_memory__told_and_tried_again();
+    list__side_by_side_no_memory__whole();
+    list__forked__the_parent_goes_on();
     list_open__bad_arguments__refused();
+    list__little_room__held_back();
+    split__any_range__inside_and_whole();
+    split__digits__in_the_middle();
+    place__any_keys__in_their_order();
+    utf8__what_is_no_character__is_not_whole();
     return test_end("s3_list");
 }

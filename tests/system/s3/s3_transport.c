@@ -1001,7 +1001,7 @@ static void request__17_hosts__room_but_where_all_are_asked(void) {
     s3_mock_on(m, "/long", -1, (s3_mock_reply){.pause_at = 1000, .pause_ms = 5000});
     for (int i = 0; i < HOSTS; i++)
         CHECK(dlp_s3_get(io, name[i], "long", body[i], 10, NULL, NULL) == DLP_ERR_LENGTH);
-    CHECK(io->connections_out == HOSTS && io->ops_out == 0);
+    CHECK(io->connections_out == HOSTS && io->over.out == 0);
     CHECK(get_one(io, name[HOSTS]) == DLP_OK);
     dlp_s3_io_close(io);
     CHECK(dlp_s3_close(s3) == DLP_OK);

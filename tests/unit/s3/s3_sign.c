@@ -835,6 +835,25 @@ static void place__table__hosts_and_paths(void) {
     }
 }
 
+static void place__other_hosts_of_aws__by_name_and_path(void) {
+    static const struct {
+        int fips, dualstack;
+        const char *region, *bucket, *host;
+    } t[] = {{1, 0, "us-west-2", "bucket", "bucket.s3-fips.us-west-2.amazonaws.com"},
+             {0, 1, "eu-west-1", "bucket", "bucket.s3.dualstack.eu-west-1.amazonaws.com"},
+             {1, 1, "us-gov-west-1", "my.bucket", "s3-fips.dualstack.us-gov-west-1.amazonaws.com"},
+             {0, 1, "cn-north-1", "bucket", "bucket.s3.dualstack.cn-north-1.amazonaws.com.cn"}};
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        dlpi_s3_endpoint e;
+        char host[320], path[100];
+        dlpi_s3_endpoint_aws(&e, "us-east-1");
+        e.fips = t[i].fips, e.dualstack = t[i].dualstack;
+        CHECK(dlpi_s3_place(&e, t[i].region, 0, t[i].bucket, "k", host, sizeof host, path,
+                            sizeof path) == DLP_OK);
+        CHECK(strcmp(host, t[i].host) == 0);
+    }
+}
+
 static void place__bad__refused(void) {
     static const struct {
         const char *endpoint, *region;
@@ -1178,6 +1197,7 @@ int main(void) {
     endpoint__table__taken_apart();
     endpoint__bad__refused();
     place__table__hosts_and_paths();
+    place__other_hosts_of_aws__by_name_and_path();
     place__bad__refused();
     place__its_host__can_be_looked_up();
     xml__error_body__read();

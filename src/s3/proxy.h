@@ -1,0 +1,93 @@
+#pragma once
+/* tests: system/s3/s3_proxy, system/s3/s3_credentials */
+#include "s3/config.h"
+/* ---- proxies ----
+   A proxy carries connections of https to their servers (CONNECT), and requests of http, whose line
+   then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
+   are kept as the header that proxies want (Basic), and no message has them. */
+
+static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t v = (uint32_t)(uint8_t)from[i] << 16;
+        if (i + 1 < n) v |= (uint32_t)(uint8_t)from[i + 1] << 8;
+        if (i + 2 < n) v |= (uint8_t)from[i + 2];
+        for (size_t k = 0; k < 4; k++)
+            dlpi_s3_out_add(o, i + k > n ? "=" : &digits[v >> (18 - 6 * k) & 63], 1);
+    }
+}
+
+/* Keep "user:password" as the header of a proxy. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_proxy_user(dlpi_s3_proxy *p, const char *at, size_t n) {
+    char text[512];
+    const char *colon = memchr(at, ':', n);
+    size_t user_n = colon ? (size_t)(colon - at) : n;
+    int64_t user = dlpi_s3_uri_decode(text, sizeof text - 1, at, user_n, false), word = 0;
+    dlpi_s3_out o = {p->header, sizeof p->header, 0};
+    if (user >= 0) text[user] = ':';
+    if (user >= 0 && colon)
+        word = dlpi_s3_uri_decode(text + user + 1, sizeof text - (size_t)user - 1, colon + 1,
+                                  n - user_n - 1, false);
+    if (user >= 0 && word >= 0) {
+        dlpi_s3_out_adds(&o, "Proxy-Authorization: Basic ");
+        dlpi_s3_base64(&o, text, (size_t)(user + 1 + word));
+        dlpi_s3_out_adds(&o, "\r\n");
+    }
+    dlpi_s3_wipe(text, sizeof text);
+    if (user < 0 || word < 0) return "its user and password are too long, or have a bad escape";
+    return dlpi_s3_out_end(&o) ? NULL : "its user and password are too long";
+}
+
+/* Take a proxy's URL apart. Returns NULL, or what is wrong, in words without any of it. */
+static const char *dlpi_s3_proxy_parse(dlpi_s3_proxy *p, const char *url) {
+    const char *scheme = strstr(url, "://"), *at = scheme ? scheme + 3 : url, *user;
+    const char *wrong;
+    size_t n = strcspn(at, "/?#");
+    if (scheme && strncasecmp(url, "http://", 7) != 0)
+        return "only a proxy of http is supported: http://HOST:PORT";
+    if (at[n + (at[n] == '/')]) return "something follows HOST:PORT (a '/' in a password is %2F)";
+    memset(p, 0, sizeof *p);
+    p->port = 80;
+    user = memrchr(at, '@', n);
+    wrong = user ? dlpi_s3_proxy_user(p, at, (size_t)(user - at)) : NULL;
+    if (user) n -= (size_t)(user + 1 - at), at = user + 1;
+    if (!wrong) wrong = dlpi_s3_authority(at, n, p->host, &p->port);
+    if (wrong) dlpi_s3_wipe(p, sizeof *p);
+    return wrong;
+}
+
+/* Whether connections to a host go by the proxies of the environment. */
+static bool dlpi_s3_proxy_covers(const dlpi_s3_config *c, const char *host, uint16_t port) {
+    dlpi_s3_endpoint e = {.port = port};
+    dlpi_s3_copy(e.host, sizeof e.host, host);
+    return !dlpi_s3_is_loopback(host) && !dlpi_s3_no_proxy(c->no_proxy, &e);
+}
+
+/* The proxy of a host; NULL: there is none. */
+static const dlpi_s3_proxy *dlpi_s3_proxy_of(const dlpi_s3_config *c, const char *host,
+                                             uint16_t port, bool tls) {
+    const dlpi_s3_proxy *p = &c->proxy[tls];
+    return p->host[0] && (p->given || dlpi_s3_proxy_covers(c, host, port)) ? p : NULL;
+}
+
+/* Find out which proxies there are. The desc's is for all hosts; else the environment names them.
+   Only a proxy that the endpoint needs must be in order. */
+static int dlpi_s3_proxies_load(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_endpoint *e,
+                                dlp_s3_error *err) {
+    const char *none = dlpi_s3_setting("no_proxy", "NO_PROXY"), *name, *url, *wrong;
+    if (none && !d->proxy && !dlpi_s3_copy(c->no_proxy, sizeof c->no_proxy, none))
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "NO_PROXY: longer than %d bytes",
+                                 (int)sizeof c->no_proxy - 1);
+    for (int tls = 0; tls < 2; tls++) {
+        name = "proxy";
+        url = d->proxy ? d->proxy : dlpi_s3_proxy_named(tls != 0, &name);
+        if (!url || !*url) continue;
+        wrong = dlpi_s3_proxy_parse(&c->proxy[tls], url);
+        c->proxy[tls].given = d->proxy != NULL;
+        if (wrong && (d->proxy || (tls == e->tls && dlpi_s3_proxy_covers(c, e->host, e->port))))
+            return dlpi_s3_set_error(err, d->proxy ? DLP_ERR_ARG : DLP_ERR_UNSUPPORTED, 0,
+                                     "%s: %s; if %.100s can be reached without it, %s", name, wrong,
+                                     e->host, d->proxy ? "give \"\"" : "add it to NO_PROXY");
+    }
+    return DLP_OK;
+}
