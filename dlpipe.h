@@ -8384,8 +8384,8 @@ typedef struct dlpi_stage {
     dlp_dataset dataset;
     int32_t in_flight; /* items at once in a worker, 0: one after the other */
     dlp_batch_desc batching;
-    dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
-    char field_names[DLP_MAX_FIELDS][32];
+    dlp_field *fields; /* [n_fields] of its desc, copied, and their names: its own memory */
+    uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
@@ -9895,6 +9895,9 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 
 /* ---- fields: checked, copied, laid out in a cell ---- */
 
+#define DLPI_NAME_KEPT 32u
+#define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
+
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
@@ -9974,16 +9977,23 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     return DLP_OK;
 }
 
-/* The names of a stage's fields are the user's until here. */
-static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = st->fields[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
+/* Copy the n fields of a stage's desc, and their names behind them. */
+static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
+    char *to;
+    if (n == 0) return DLP_OK;
+    st->fields = malloc(n * DLPI_FIELD_KEPT);
+    if (st->fields == NULL) return dlpi_no_memory(p, "fields", "a stage's fields");
+    st->n_fields = n;
+    to = (char *)(st->fields + n);
+    for (uint32_t i = 0; i < n; i++, to += DLPI_NAME_KEPT) {
+        const char *name = f[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
             return dlpi_bad_field(p, st->name, i, name, "name",
                                   "name has %zu bytes, must have 1 to 31",
                                   name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
-        st->fields[i].name = st->field_names[i];
+        dlpi_copy_text(to, DLPI_NAME_KEPT, name);
+        st->fields[i] = f[i];
+        st->fields[i].name = to;
     }
     return DLP_OK;
 }
@@ -14904,6 +14914,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    rc = dlpi_keep_fields(p, st, st->dataset.fields, st->dataset.n_fields);
+    if (rc != DLP_OK) return rc;
+    st->dataset.fields = st->fields;
     if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
     if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
@@ -17225,8 +17238,6 @@ typedef struct dlpi_expand {
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
-    dlp_field input_fields[DLP_MAX_FIELDS];
-    char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
@@ -17293,10 +17304,6 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
                            (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
-    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
-    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
-    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
-    x->input.fields = x->input_fields;
     fetch->item = copy;
     fetch->user = user;
     fetch->dataset.writes_all_bytes = 1;
@@ -17434,10 +17441,11 @@ typedef struct dlpi_pack {
     uint32_t most; /* S */
     uint32_t n;    /* fields of a document */
     uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
-    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
-    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
-    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
+    dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
+    uint8_t pad[DLPI_LINE];           /* workers read what is above; below is the scheduler's */
+    uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
     dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
@@ -18110,9 +18118,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_keep_names(p, st, st->dataset.n_fields);
+    return DLP_OK;
 }
 
 static const char *dlpi_join_word(const dlpi_stage *st) {
@@ -18170,7 +18176,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                            ", and is %" PRIu32,
                            p->datasets.n_fields, st->dataset.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
-        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset.fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -18199,10 +18205,10 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            st->dataset.n_fields, n);
     for (uint32_t i = 0; i < st->dataset.n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+            if (strcmp(st->dataset.fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->dataset.fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
     p->datasets.n_fields += st->dataset.n_fields;
     st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
@@ -18998,8 +19004,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
         return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
     k->n = d->n_fields;
     k->asked = d->n_cells;
-    memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
 static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
@@ -20744,8 +20749,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
     if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
 /* The fields of the items are the stage's own, if it has any. */
@@ -20760,10 +20764,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
-    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
-    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
-    fetch->dataset.n_fields = x->d.n_fields;
+    fetch->dataset.fields = st->fields;
+    fetch->dataset.n_fields = st->n_fields;
     return DLP_OK;
 }
 
@@ -20935,7 +20937,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 /* ---- fields ---- */
 
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input_fields;
+    const dlp_field *f = x->input.fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
         return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
                         x->input.n_fields);
@@ -20962,15 +20964,15 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
     k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
     for (uint32_t i = 0; i < n; i++) {
-        fetch->fields[i].shape[0] = t;
-        fetch->fields[i].max_per_batch = 0;
+        k->fields[i] = k->x.input.fields[i];
+        k->fields[i].shape[0] = t;
+        k->fields[i].max_per_batch = 0;
     }
-    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
-    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
-    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
-    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
+    k->fields[n] = (dlp_field){"cu_seqlens", DLP_I32, 1, {k->most + 1}, 0, 0};
+    k->fields[n + 1] = (dlp_field){"position_ids", DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset.fields = k->fields;
     fetch->dataset.n_fields = n + 2;
     return DLP_OK;
 }
@@ -22560,6 +22562,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
+        bytes = dlpi_sum(bytes, st->n_fields * DLPI_FIELD_KEPT);
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
         bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
@@ -23202,6 +23205,8 @@ static void dlpi_stop_now(dlp_pipe *p) {
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
+        free(st->affinity);
+        free(st->fields);
         if (st->self == NULL) continue;
         dlpi_blocks_have(p, st, false);
         free(st->self);
@@ -23211,7 +23216,6 @@ static void dlpi_selves_free(dlp_pipe *p) {
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
-    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
     p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
@@ -31924,9 +31928,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
+    return dlpi_added(p, st, DLP_OK);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -31950,9 +31952,8 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     st->collate = desc->collate;
     st->user = desc->collate_user;
     if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
+        rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
         st->batching.out_fields = st->fields;
-        rc = dlpi_keep_names(p, st, desc->n_out_fields);
     }
     return dlpi_added(p, st, rc);
 }

@@ -197,6 +197,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
+        bytes = dlpi_sum(bytes, st->n_fields * DLPI_FIELD_KEPT);
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
         bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }

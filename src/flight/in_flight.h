@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/fetchers, system/shm/shm_fetchers */
+#include "cells/fields.h"
 #include "queue/spsc.h"
 #include "work/recover.h"
 #include "work/workers.h"
@@ -754,6 +755,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    rc = dlpi_keep_fields(p, st, st->dataset.fields, st->dataset.n_fields);
+    if (rc != DLP_OK) return rc;
+    st->dataset.fields = st->fields;
     if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
     if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;

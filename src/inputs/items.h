@@ -10,8 +10,6 @@ typedef struct dlpi_expand {
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
-    dlp_field input_fields[DLP_MAX_FIELDS];
-    char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
@@ -78,10 +76,6 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
                            (int)fetch->in_flight, name);
     x->taken = true;
     x->input = fetch->dataset;
-    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
-    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
-    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
-    x->input.fields = x->input_fields;
     fetch->item = copy;
     fetch->user = user;
     fetch->dataset.writes_all_bytes = 1;

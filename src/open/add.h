@@ -40,9 +40,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
+    return dlpi_added(p, st, DLP_OK);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -66,9 +64,8 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     st->collate = desc->collate;
     st->user = desc->collate_user;
     if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
+        rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
         st->batching.out_fields = st->fields;
-        rc = dlpi_keep_names(p, st, desc->n_out_fields);
     }
     return dlpi_added(p, st, rc);
 }

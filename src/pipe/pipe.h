@@ -52,8 +52,8 @@ typedef struct dlpi_stage {
     dlp_dataset dataset;
     int32_t in_flight; /* items at once in a worker, 0: one after the other */
     dlp_batch_desc batching;
-    dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
-    char field_names[DLP_MAX_FIELDS][32];
+    dlp_field *fields; /* [n_fields] of its desc, copied, and their names: its own memory */
+    uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */

@@ -130,8 +130,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
     if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
 /* The fields of the items are the stage's own, if it has any. */
@@ -146,10 +145,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
-    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
-    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
-    fetch->dataset.n_fields = x->d.n_fields;
+    fetch->dataset.fields = st->fields;
+    fetch->dataset.n_fields = st->n_fields;
     return DLP_OK;
 }
 

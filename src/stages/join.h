@@ -41,9 +41,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_keep_names(p, st, st->dataset.n_fields);
+    return DLP_OK;
 }
 
 static const char *dlpi_join_word(const dlpi_stage *st) {
@@ -101,7 +99,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                            ", and is %" PRIu32,
                            p->datasets.n_fields, st->dataset.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
-        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset.fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -130,10 +128,10 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            st->dataset.n_fields, n);
     for (uint32_t i = 0; i < st->dataset.n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+            if (strcmp(st->dataset.fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->dataset.fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
     p->datasets.n_fields += st->dataset.n_fields;
     st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};

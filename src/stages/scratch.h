@@ -298,8 +298,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
         return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
     k->n = d->n_fields;
     k->asked = d->n_cells;
-    memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
 static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
