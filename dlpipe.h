@@ -8381,8 +8381,8 @@ typedef struct dlpi_stage {
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_dataset dataset;
-    int32_t in_flight; /* items at once in a worker, 0: one after the other */
+    dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
+    int32_t in_flight;    /* items at once in a worker, 0: one after the other */
     dlp_batch_desc batching;
     dlp_field *fields; /* [n_fields] of its desc, copied, and their names: its own memory */
     uint32_t n_fields;
@@ -9458,8 +9458,8 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
     p->err = *e;
-    if (st != NULL && dlpi_reader_wired(&st->dataset))
-        st->dataset.reader->failed(st->dataset.user, p);
+    if (st != NULL && dlpi_reader_wired(st->dataset))
+        st->dataset->reader->failed(st->dataset->user, p);
     return p->err.code;
 }
 
@@ -10428,19 +10428,19 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 
 /* A fetch stage has the dataset: has that a length? */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset.open_end;
+    p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
-    if (st->dataset.n_items != 0)
+    if (st->dataset->n_items != 0)
         return dlpi_bad(p, st->name, "dataset.n_items",
                         "0 with dataset.open_end. A source that counts its items has an end.",
-                        (int64_t)st->dataset.n_items);
-    st->dataset.n_items = DLPI_MAX_ITEMS;
+                        (int64_t)st->dataset->n_items);
+    st->dataset->n_items = DLPI_MAX_ITEMS;
     return DLP_OK;
 }
 
 /* n_items of states. */
 static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
-    return p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+    return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
 }
 
 /* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
@@ -10557,7 +10557,7 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
 
 /* A stage that needs a number of items, beside a dataset that has none. */
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
-    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
         p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
         "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
@@ -10811,8 +10811,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0 && (p->work[k]->held & DLPI_HELD_READS) == 0)
-            continue;
+        if (p->work[k]->dataset == NULL && (p->work[k]->held & DLPI_HELD_READS) == 0) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
@@ -11827,7 +11826,7 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 /* The sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
-             w->item.index, w->p->fetch->dataset.n_items);
+             w->item.index, w->p->fetch->dataset->n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
@@ -11881,7 +11880,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+    if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (dlpi_row_held(w)) p->holder->at(w, row);
     dlpi_row_zero(w);
@@ -11896,7 +11895,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row) {
     const dlp_pipe *p = w->p;
-    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    if (w->item.index >= p->fetch->dataset->n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
@@ -14246,8 +14245,9 @@ typedef struct dlpi_in_flight { /* of one worker */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at once */
-    int fetcher;            /* DLP_FETCH_* */
+typedef struct dlpi_fetch { /* what the stage keeps for itself */
+    dlp_dataset dataset;
+    int fetcher; /* DLP_FETCH_*, with many at once, as all below */
     uint32_t batch_pool;
     dlp_async async;
     dlpi_in_flight *workers; /* [n_workers], and theirs: */
@@ -14867,18 +14867,27 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 /* ---- what a desc may say ---- */
 
+static int dlpi_dataset_take(dlp_pipe *p, dlpi_stage *st, const dlp_dataset *ds) {
+    if (ds == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    st->dataset = &((dlpi_fetch *)st->self)->dataset;
+    *st->dataset = *ds;
+    st->item = ds->fetch;
+    st->user = ds->user;
+    return DLP_OK;
+}
+
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
-    if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
+    if (st->dataset->fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
+    rc = dlpi_check_bounds(p, st->name, st->self, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || st->dataset->fields != NULL) return rc;
     return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
@@ -14914,10 +14923,10 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    rc = dlpi_keep_fields(p, st, st->dataset.fields, st->dataset.n_fields);
+    rc = dlpi_keep_fields(p, st, st->dataset->fields, st->dataset->n_fields);
     if (rc != DLP_OK) return rc;
-    st->dataset.fields = st->fields;
-    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
+    st->dataset->fields = st->fields;
+    if (st->dataset->warning != NULL) dlpi_warn(p, "%s", st->dataset->warning);
     if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
     many->fetcher = d->fetcher;
@@ -15267,9 +15276,9 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
 /* Are there items, and can the sampler's order be had of them? */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
-    if (p->fetch->dataset.n_items == 0)
+    if (p->fetch->dataset->n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset->n_items, &e) == DLP_OK)
         return DLP_OK;
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     return dlpi_pipe_fail(p, &e);
@@ -17303,10 +17312,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
                            "\"%s\"",
                            (int)fetch->in_flight, name);
     x->taken = true;
-    x->input = fetch->dataset;
+    x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
-    fetch->dataset.writes_all_bytes = 1;
+    fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
 }
 
@@ -17323,7 +17332,7 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.n_inputs = p->fetch->dataset->n_items;
     q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
@@ -17946,7 +17955,7 @@ static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    int rc = dlpi_reader_wired(st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
@@ -17974,7 +17983,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_reader_wired(&st->dataset))
+    if (world > 1 && dlpi_reader_wired(st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -17985,7 +17994,7 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset->reader->words, each,
                   p->rows_end != st ? rows : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
@@ -18001,7 +18010,7 @@ static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
 static bool dlpi_fetch_reads(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_reader *r = w->st->dataset.reader;
+    const dlpi_reader *r = w->st->dataset->reader;
     return t->untouched && !DLPI_DEBUG && w->st->item == r->fetch && !dlpi_row_has_special(w);
 }
 
@@ -18022,7 +18031,7 @@ static void dlpi_fetch_read_run(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(w->p, t->slot)[t->row]); /* for observers */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
     DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    n = w->st->dataset.reader->read(w->st->user, w, t);
+    n = w->st->dataset->reader->read(w->st->user, w, t);
     rest.row += n;
     dlpi_bump(&w->block->items, n);
     dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
@@ -18041,7 +18050,7 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_dataset *d = &st->dataset;
+    const dlp_dataset *d = st->dataset;
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
@@ -18054,13 +18063,14 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
+    .self_bytes = sizeof(dlpi_fetch), .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
                                               DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
                                                    .rank = 4,
                                                    .at = offsetof(dlp_pipe, fetch),
+                                                   .self_bytes = sizeof(dlpi_fetch),
                                                    .check = dlpi_fetch_read_chain,
                                                    DLPI_WORDS_OF_FETCH,
                                                    .live = dlpi_fetch_read_live,
@@ -18073,7 +18083,6 @@ static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
                                                    .owes = dlpi_rows_owes,
                                                    .due = dlpi_rows_due};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
-                                                   .self_bytes = sizeof(dlpi_fetch),
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
@@ -18091,7 +18100,7 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
    that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch many;       /* with many at once; first, for its worker's functions */
+    dlpi_fetch fetch;      /* first, for its worker's functions */
     int how;
 } dlpi_join;
 
@@ -18105,19 +18114,16 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     ((dlpi_join *)st->self)->how = d->how;
     rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     if (rc != DLP_OK) return rc;
-    if (d->fetch.dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *d->fetch.dataset;
-    if (st->dataset.open_end)
+    if ((rc = dlpi_dataset_take(p, st, d->fetch.dataset)) != DLP_OK) return rc;
+    if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
                         "0 in a join: a stream's items have no numbers that others' rows go by",
-                        st->dataset.open_end);
-    if (st->dataset.filter)
+                        st->dataset->open_end);
+    if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset.filter);
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
+                        st->dataset->filter);
     if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
-    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    if (st->dataset->n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
     return DLP_OK;
 }
 
@@ -18145,7 +18151,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 /* A mix: the items that have the next numbers. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = &p->stages[st->prev];
-    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset.n_items, n = st->dataset.n_items;
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
@@ -18161,22 +18167,22 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     if (n > most)
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
-    p->fetch->dataset.n_items += n;
+    p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
     return DLP_OK;
 }
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset.n_items - p->datasets.n_added;
+    uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
-        first += s->dataset.n_items;
-    if (st->dataset.n_fields != p->datasets.n_fields)
+        first += s->dataset->n_items;
+    if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
                            ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset.n_fields);
+                           p->datasets.n_fields, st->dataset->n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
-        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset.fields[i];
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -18186,32 +18192,32 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset.n_items,
-                             !st->dataset.writes_all_bytes};
+    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset->n_items,
+                             !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     uint32_t n = p->datasets.n_fields;
-    if (st->dataset.n_items != p->fetch->dataset.n_items)
+    if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
                            ": rows have an item of each",
-                           st->dataset.n_items, p->fetch->dataset.n_items);
-    if (n + st->dataset.n_fields > DLP_MAX_FIELDS)
+                           st->dataset->n_items, p->fetch->dataset->n_items);
+    if (n + st->dataset->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
                            "a row has 16 at most",
-                           st->dataset.n_fields, n);
-    for (uint32_t i = 0; i < st->dataset.n_fields; i++)
+                           st->dataset->n_fields, n);
+    for (uint32_t i = 0; i < st->dataset->n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->dataset.fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->dataset.fields[i].name, "name",
+            if (strcmp(st->dataset->fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->dataset->fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
     memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
-    p->datasets.n_fields += st->dataset.n_fields;
-    st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
-                             !st->dataset.writes_all_bytes};
+    p->datasets.n_fields += st->dataset->n_fields;
+    st->scope = (dlpi_scope){n, st->dataset->n_fields, 0, st->dataset->n_items,
+                             !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
@@ -18389,7 +18395,7 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     uint64_t n;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_items = p->fetch->dataset.n_items;
+    c->n_items = p->fetch->dataset->n_items;
     n = c->bytes / c->cell_bytes;
     c->n_cells = n < c->n_items ? n : c->n_items;
     dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
@@ -19007,11 +19013,9 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
-
 /* Is there a callback that could write these fields? */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
@@ -19039,12 +19043,12 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
             "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
             "chunks. Leave one of them out.",
             p->lender_stage->name);
-    if (!dlpi_scratch_fetches(writes))
+    if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
                               "scratch must come directly after the stage that fetches what is "
                               "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
-    while (reads != NULL && dlpi_scratch_fetches(reads));
+    while (reads != NULL && reads->dataset != NULL);
     if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
                               "an item map must follow scratch directly (but for a zip): it reads "
@@ -19725,11 +19729,11 @@ static int dlpi_keyed_sizes(dlp_pipe *p) {
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
-        p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+        p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
     }
-    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset.n_items));
+    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
 /* A few indices, out of a block of 64 kept from the last time: a block costs little more than
@@ -19873,7 +19877,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
-        if (l->index[i] >= p->fetch->dataset.n_items)
+        if (l->index[i] >= p->fetch->dataset->n_items)
             return dlpi_lists_fail(p, "the batch sampler's next gave an index past the items; it",
                                    n);
     l->n = n;
@@ -20114,7 +20118,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
@@ -20148,7 +20152,7 @@ static int dlpi_parts_sizes(dlp_pipe *p) {
     q->batch = p->global_batch;
     q->seed = p->sampler->sampler.seed;
     q->samples = q->steps ? q->steps * p->global_batch
-                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset.n_items);
+                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset->n_items);
     return dlpi_epoch_of(p, q->samples);
 }
 
@@ -20574,7 +20578,7 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     int rc;
     if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
@@ -20764,8 +20768,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    fetch->dataset.fields = st->fields;
-    fetch->dataset.n_fields = st->n_fields;
+    fetch->dataset->fields = st->fields;
+    fetch->dataset->n_fields = st->n_fields;
     return DLP_OK;
 }
 
@@ -20972,8 +20976,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     }
     k->fields[n] = (dlp_field){"cu_seqlens", DLP_I32, 1, {k->most + 1}, 0, 0};
     k->fields[n + 1] = (dlp_field){"position_ids", DLP_I32, 1, {t}, 0, 0};
-    fetch->dataset.fields = k->fields;
-    fetch->dataset.n_fields = n + 2;
+    fetch->dataset->fields = k->fields;
+    fetch->dataset->n_fields = n + 2;
     return DLP_OK;
 }
 
@@ -21231,7 +21235,7 @@ _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
-static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
 /* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
    axis may end elsewhere. */
@@ -22410,7 +22414,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->fetch->dataset->n_items -= p->datasets.n_added;
     p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
@@ -22420,7 +22424,7 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 /* The fields of an item, and which of them each stage works on: those that are there by then, but
    for a stage that widens them. */
 static int dlpi_resolve_scopes(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
     p->datasets.n_fields = ds->n_fields;
     memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
@@ -22594,7 +22598,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
 /* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
-    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
     dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
 }
@@ -23050,7 +23054,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
-    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
+    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
@@ -23119,7 +23123,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
    several datasets. */
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
-    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset->n_items);
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
     return h;
@@ -23146,7 +23150,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->pace.call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
@@ -31919,14 +31923,11 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *desc->dataset;
-    if (st->dataset.filter && !dlpi_last_expands(p))
+    if ((rc = dlpi_dataset_take(p, st, desc->dataset)) != DLP_OK) return rc;
+    if (st->dataset->filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
-                        st->dataset.filter);
+                        st->dataset->filter);
     if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
     return dlpi_added(p, st, DLP_OK);
 }
@@ -32419,9 +32420,10 @@ DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
     const dlpi_fetch *many;
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = (dlp_fetch_desc){.dataset = &p->fetch->dataset, .in_flight = 1};
+    *out = (dlp_fetch_desc){.dataset = p->fetch->dataset, .in_flight = 1};
     dlpi_workers_resolved(p->fetch, &out->workers);
-    if ((many = p->fetch->self) == NULL) return DLP_OK;
+    if (p->fetch->in_flight == 0) return DLP_OK;
+    many = p->fetch->self;
     out->fetcher = many->fetcher;
     out->in_flight = p->fetch->in_flight;
     out->batch_pool = many->batch_pool;

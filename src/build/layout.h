@@ -45,7 +45,7 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->fetch->dataset->n_items -= p->datasets.n_added;
     p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
@@ -55,7 +55,7 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 /* The fields of an item, and which of them each stage works on: those that are there by then, but
    for a stage that widens them. */
 static int dlpi_resolve_scopes(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
     p->datasets.n_fields = ds->n_fields;
     memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
@@ -229,7 +229,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
 /* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
-    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
     dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
 }

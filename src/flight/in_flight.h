@@ -87,8 +87,9 @@ typedef struct dlpi_in_flight { /* of one worker */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at once */
-    int fetcher;            /* DLP_FETCH_* */
+typedef struct dlpi_fetch { /* what the stage keeps for itself */
+    dlp_dataset dataset;
+    int fetcher; /* DLP_FETCH_*, with many at once, as all below */
     uint32_t batch_pool;
     dlp_async async;
     dlpi_in_flight *workers; /* [n_workers], and theirs: */
@@ -708,18 +709,27 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 /* ---- what a desc may say ---- */
 
+static int dlpi_dataset_take(dlp_pipe *p, dlpi_stage *st, const dlp_dataset *ds) {
+    if (ds == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    st->dataset = &((dlpi_fetch *)st->self)->dataset;
+    *st->dataset = *ds;
+    st->item = ds->fetch;
+    st->user = ds->user;
+    return DLP_OK;
+}
+
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
-    if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
+    if (st->dataset->fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
+    rc = dlpi_check_bounds(p, st->name, st->self, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || st->dataset->fields != NULL) return rc;
     return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
@@ -755,10 +765,10 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    rc = dlpi_keep_fields(p, st, st->dataset.fields, st->dataset.n_fields);
+    rc = dlpi_keep_fields(p, st, st->dataset->fields, st->dataset->n_fields);
     if (rc != DLP_OK) return rc;
-    st->dataset.fields = st->fields;
-    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
+    st->dataset->fields = st->fields;
+    if (st->dataset->warning != NULL) dlpi_warn(p, "%s", st->dataset->warning);
     if (many == NULL) return DLP_OK;
     st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
     many->fetcher = d->fetcher;

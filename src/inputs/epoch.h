@@ -6,9 +6,9 @@
 /* Are there items, and can the sampler's order be had of them? */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
-    if (p->fetch->dataset.n_items == 0)
+    if (p->fetch->dataset->n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset->n_items, &e) == DLP_OK)
         return DLP_OK;
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     return dlpi_pipe_fail(p, &e);

@@ -75,10 +75,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
                            "\"%s\"",
                            (int)fetch->in_flight, name);
     x->taken = true;
-    x->input = fetch->dataset;
+    x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
-    fetch->dataset.writes_all_bytes = 1;
+    fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
 }
 
@@ -95,7 +95,7 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.n_inputs = p->fetch->dataset->n_items;
     q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }

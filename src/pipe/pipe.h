@@ -49,8 +49,8 @@ typedef struct dlpi_stage {
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_dataset dataset;
-    int32_t in_flight; /* items at once in a worker, 0: one after the other */
+    dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
+    int32_t in_flight;    /* items at once in a worker, 0: one after the other */
     dlp_batch_desc batching;
     dlp_field *fields; /* [n_fields] of its desc, copied, and their names: its own memory */
     uint32_t n_fields;

@@ -108,8 +108,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0 && (p->work[k]->held & DLPI_HELD_READS) == 0)
-            continue;
+        if (p->work[k]->dataset == NULL && (p->work[k]->held & DLPI_HELD_READS) == 0) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;

@@ -168,7 +168,7 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     uint64_t n;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_items = p->fetch->dataset.n_items;
+    c->n_items = p->fetch->dataset->n_items;
     n = c->bytes / c->cell_bytes;
     c->n_cells = n < c->n_items ? n : c->n_items;
     dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);

@@ -145,8 +145,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    fetch->dataset.fields = st->fields;
-    fetch->dataset.n_fields = st->n_fields;
+    fetch->dataset->fields = st->fields;
+    fetch->dataset->n_fields = st->n_fields;
     return DLP_OK;
 }
 

@@ -21,7 +21,7 @@ static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    int rc = dlpi_reader_wired(st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
@@ -49,7 +49,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_reader_wired(&st->dataset))
+    if (world > 1 && dlpi_reader_wired(st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -60,7 +60,7 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset->reader->words, each,
                   p->rows_end != st ? rows : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
@@ -76,7 +76,7 @@ static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
 static bool dlpi_fetch_reads(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_reader *r = w->st->dataset.reader;
+    const dlpi_reader *r = w->st->dataset->reader;
     return t->untouched && !DLPI_DEBUG && w->st->item == r->fetch && !dlpi_row_has_special(w);
 }
 
@@ -97,7 +97,7 @@ static void dlpi_fetch_read_run(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(w->p, t->slot)[t->row]); /* for observers */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
     DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    n = w->st->dataset.reader->read(w->st->user, w, t);
+    n = w->st->dataset->reader->read(w->st->user, w, t);
     rest.row += n;
     dlpi_bump(&w->block->items, n);
     dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
@@ -116,7 +116,7 @@ static bool dlpi_fetch_read_step(dlpi_worker *w) {
 
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_dataset *d = &st->dataset;
+    const dlp_dataset *d = st->dataset;
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
@@ -129,13 +129,14 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
+    .self_bytes = sizeof(dlpi_fetch), .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
                                               DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
                                                    .rank = 4,
                                                    .at = offsetof(dlp_pipe, fetch),
+                                                   .self_bytes = sizeof(dlpi_fetch),
                                                    .check = dlpi_fetch_read_chain,
                                                    DLPI_WORDS_OF_FETCH,
                                                    .live = dlpi_fetch_read_live,
@@ -148,7 +149,6 @@ static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
                                                    .owes = dlpi_rows_owes,
                                                    .due = dlpi_rows_due};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
-                                                   .self_bytes = sizeof(dlpi_fetch),
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {

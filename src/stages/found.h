@@ -64,7 +64,7 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     int rc;
     if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;

@@ -65,7 +65,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
-        if (l->index[i] >= p->fetch->dataset.n_items)
+        if (l->index[i] >= p->fetch->dataset->n_items)
             return dlpi_lists_fail(p, "the batch sampler's next gave an index past the items; it",
                                    n);
     l->n = n;

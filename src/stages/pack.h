@@ -89,8 +89,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     }
     k->fields[n] = (dlp_field){"cu_seqlens", DLP_I32, 1, {k->most + 1}, 0, 0};
     k->fields[n + 1] = (dlp_field){"position_ids", DLP_I32, 1, {t}, 0, 0};
-    fetch->dataset.fields = k->fields;
-    fetch->dataset.n_fields = n + 2;
+    fetch->dataset->fields = k->fields;
+    fetch->dataset->n_fields = n + 2;
     return DLP_OK;
 }
 

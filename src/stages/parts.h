@@ -126,7 +126,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
@@ -160,7 +160,7 @@ static int dlpi_parts_sizes(dlp_pipe *p) {
     q->batch = p->global_batch;
     q->seed = p->sampler->sampler.seed;
     q->samples = q->steps ? q->steps * p->global_batch
-                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset.n_items);
+                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset->n_items);
     return dlpi_epoch_of(p, q->samples);
 }
 

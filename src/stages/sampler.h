@@ -17,11 +17,11 @@ static int dlpi_keyed_sizes(dlp_pipe *p) {
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
-        p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+        p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
     }
-    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset.n_items));
+    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
 /* A few indices, out of a block of 64 kept from the last time: a block costs little more than

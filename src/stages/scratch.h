@@ -301,11 +301,9 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
-
 /* Is there a callback that could write these fields? */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
@@ -333,12 +331,12 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
             "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
             "chunks. Leave one of them out.",
             p->lender_stage->name);
-    if (!dlpi_scratch_fetches(writes))
+    if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
                               "scratch must come directly after the stage that fetches what is "
                               "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
-    while (reads != NULL && dlpi_scratch_fetches(reads));
+    while (reads != NULL && reads->dataset != NULL);
     if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
                               "an item map must follow scratch directly (but for a zip): it reads "

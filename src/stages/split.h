@@ -83,7 +83,7 @@ _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
-static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
 /* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
    axis may end elsewhere. */
