@@ -8379,12 +8379,9 @@ typedef struct dlpi_stage {
     dlp_collate_fn collate;
     void (*own)(void); /* what else its kind calls, as another type */
     void *user;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
     dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
     int32_t in_flight;    /* items at once in a worker, 0: one after the other */
-    dlp_batch_desc batching;
-    dlp_field *fields; /* [n_fields] of its desc, copied, and their names: its own memory */
+    dlp_field *fields;    /* [n_fields] of its desc, copied, and their names: its own memory */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -8448,6 +8445,7 @@ typedef struct dlpi_worker {
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
+    void *source;          /* what the source keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -8477,16 +8475,12 @@ typedef struct dlpi_worker {
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     uint64_t cursor;               /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch;
-    dlpi_order order;
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     dlpi_worker_rare *rare;
-    uint64_t near[64];
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -8664,7 +8658,8 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher;
+    dlpi_stage *sampler, *fetch, *batcher;
+    const dlp_repeat_desc *repeat; /* always there */
     /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
        are; NULL: none */
     const dlpi_keeper_ops *keeper;
@@ -8768,6 +8763,10 @@ struct dlp_pipe {
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
+    return p->sampler->self; /* of each kind of sampler it is the first */
+}
 
 /* A counter's ring has the bytes of a worker's. */
 static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
@@ -8888,6 +8887,12 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
     if (kills < 127) kills++;
     return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
+}
+
+/* How many workers have rows: the first of all. */
+static inline uint64_t dlpi_row_workers(const dlp_pipe *p) {
+    const dlpi_stage *last = p->n_item_work > 0 ? p->work[p->n_item_work - 1] : NULL;
+    return last != NULL ? (uint64_t)(last->first_worker + last->n_workers) : 0;
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */
@@ -9056,8 +9061,11 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlp_repeat_desc dlpi_one_epoch = {0, 0, NULL, NULL};
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
+    p->repeat = &dlpi_one_epoch;
     p->source = &dlpi_no_source;
     p->keeper = &dlpi_no_keeper;
     p->kept_by = -1;
@@ -9114,7 +9122,7 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
 
 /* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
 static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->sampler.threaded == 0;
+    return p->sampler->w.num_workers == 0;
 }
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
@@ -10401,7 +10409,7 @@ static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint3
 }
 
 static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    int64_t n = p->repeat->epochs;
     if (n == DLP_FOREVER) return false;
     return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }
@@ -10571,12 +10579,12 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+    dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
-                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
                     ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
                     : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
                 "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
@@ -10765,7 +10773,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
-        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        dlpi_copy_text(e.stage, sizeof e.stage, "repeat");
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
@@ -13433,10 +13441,10 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
     s->n_items = dlpi_open_end_items(p);
-    s->seed = p->sampler->sampler.seed;
+    s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
-    s->order = (uint16_t)p->sampler->sampler.order;
+    s->order = (uint16_t)dlpi_sampler_of(p)->order;
     s->last = (uint16_t)p->last;
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
@@ -13822,7 +13830,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
     p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    if (!p->epoch_open && p->repeat->epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
@@ -14047,14 +14055,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     dlpi_taken(p, b, 0);
     dlpi_slot_release(p, s);
     p->epoch_now = epoch;
-    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+    if (empty && p->repeat->epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
                        "the stream has no item in an epoch, and epochs go on for ever");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
-    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+    return p->repeat->epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
 /* The slot of the next batch that is wanted and has not failed. */
@@ -15278,7 +15286,7 @@ static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset->n_items, &e) == DLP_OK)
+    if (dlpi_order_check(dlpi_sampler_of(p), p->fetch->dataset->n_items, &e) == DLP_OK)
         return DLP_OK;
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     return dlpi_pipe_fail(p, &e);
@@ -15286,13 +15294,19 @@ static int dlpi_check_items(dlp_pipe *p) {
 
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
-    const int32_t order = p->sampler->sampler.order;
+    const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
                         "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
+}
+
+/* Make the sampler's order of the items that there are. */
+static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+    dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
+                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
@@ -15578,7 +15592,7 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
    same input, for no other may be here. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
@@ -15831,7 +15845,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* A list of items beside a stage that has an order of its own. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
                        "%s is given, must be NULL with stage \"%s\", which takes all items", field,
                        st->name);
@@ -16127,7 +16141,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
                            "as it runs. Leave one of them out.",
                            other->name, st->name);
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
                            "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
@@ -16175,7 +16189,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     int rc = dlpi_found_fit(p);
     if (rc != DLP_OK) return rc;
     q->plan.batch = p->global_batch;
-    q->plan.seed = p->sampler->sampler.seed;
+    q->plan.seed = dlpi_sampler_of(p)->seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->plan.own_first = q->cursors.first =
         (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
@@ -17322,7 +17336,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
 /* Fields: what takes over the fetch stage's. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int32_t order = p->sampler->sampler.order;
+    int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
         return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
@@ -17942,15 +17956,13 @@ static void dlpi_fit_live(dlpi_pack *k) {
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: what is read on has one worker";
-    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
     dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
                 "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
                 "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    if (p->repeat)
-        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
-                    "0 or 1: what is read on comes once");
+    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
+                "0 or 1: what is read on comes once");
     return p->err.code;
 }
 
@@ -17982,7 +17994,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t world = p->sampler->sampler.world_size;
+    uint32_t world = dlpi_sampler_of(p)->world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
@@ -19213,7 +19225,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
                          : w->worker_exit ? "worker_exit"
                          : w->tell        ? "tell"
                                           : NULL;
-    if (st->batching.collate != NULL || st->batching.batch_workers > 0) return DLP_OK;
+    if (st->collate != NULL || st->w.num_workers > 0) return DLP_OK;
     if (called != NULL)
         return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
@@ -19225,7 +19237,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
         {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     };
-    const dlp_batch_desc *d = &st->batching;
+    const dlp_batch_desc *d = st->self;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
@@ -19234,6 +19246,9 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
         dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
                  d->workers.num_workers);
+    st->w.num_workers = d->batch_workers > 0 ? d->batch_workers : 0;
+    p->global_batch = d->batch_size;
+    p->last = d->last;
     if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
@@ -19243,7 +19258,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 #define DLPI_COLLATORS 64
 
 static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_batch_desc *b = &st->batching;
+    const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
@@ -19257,6 +19272,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .at = offsetof(dlp_pipe, batcher),
+    .self_bytes = sizeof(dlp_batch_desc),
     .foretold = dlpi_batch_foretold,
     DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
@@ -19724,7 +19740,7 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    a dataset without a length positions are counted until a row says that the epoch is over. */
 
 static int dlpi_keyed_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
@@ -19736,35 +19752,62 @@ static int dlpi_keyed_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
-   one. */
-static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
-                              uint64_t *index) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
-        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
-            w->near_n = left < 64 ? (uint32_t)left : 64;
-            w->near_first = from;
-            w->near_epoch = epoch;
-            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
-        }
-        index[i] = w->near[at - from];
+typedef struct dlpi_near { /* what a worker of rows has of the order */
+    dlpi_order order;
+    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint64_t first, epoch;
+    uint64_t index[64];
+    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+} dlpi_near;
+
+typedef struct dlpi_keyed {   /* what the stage keeps */
+    dlp_sampler_desc sampler; /* first, as of any sampler */
+    dlpi_near *near;          /* [workers of rows] */
+} dlpi_keyed;
+
+static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
+
+static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t n = p->source_stage == st ? dlpi_row_workers(p) : 0;
+    out[0] = (dlpi_block){offsetof(dlpi_keyed, near), dlpi_times(n, sizeof(dlpi_near))};
+    return 1;
+}
+
+static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_keyed *k = st->self;
+    for (uint64_t i = 0; k->near != NULL && i < dlpi_row_workers(p); i++) {
+        dlpi_order_live(p, &k->near[i].order);
+        p->workers[i].source = &k->near[i];
     }
+}
+
+/* Have the block of 64 positions that this one is in: a block costs little more than one. */
+static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+    k->first = at & ~UINT64_C(63);
+    k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
+    k->epoch = epoch;
+    dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
 static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    dlpi_near *k = dlpi_near_of(w);
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take < 8 && w->st->n_workers <= 4)
-            dlpi_near_indices(w, slot->epoch, first, take, index);
-        else
-            dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        if (take >= 8 || w->st->n_workers > 4) {
+            dlpi_order_block(&k->order, slot->epoch, first, take, index);
+        } else {
+            for (uint32_t i = 0; i < take; i++) {
+                if (k->epoch != slot->epoch || first + i - k->first >= k->n)
+                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                index[i] = k->index[first + i - k->first];
+            }
+        }
         index += take;
         at += take;
         n -= take;
@@ -19776,8 +19819,8 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     uint64_t index;
     DLPI_UNUSED(s);
     DLPI_UNUSED(row);
-    if (k > 0) return dlpi_order_replacement(&w->order, epoch, position, k);
-    dlpi_order_block(&w->order, epoch, position, 1, &index);
+    if (k > 0) return dlpi_order_replacement(&dlpi_near_of(w)->order, epoch, position, k);
+    dlpi_order_block(&dlpi_near_of(w)->order, epoch, position, 1, &index);
     return index;
 }
 
@@ -19795,23 +19838,26 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
+static const dlpi_stage_ops dlpi_sampler_ops = {
+    DLPI_OPS_OF_SAMPLER, .self_bytes = sizeof(dlpi_keyed), .blocks = dlpi_keyed_blocks,
+    .live = dlpi_keyed_live, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    if (st->repeat.epochs == DLP_NONE)
+    p->repeat = st->self;
+    if (p->repeat->epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
-    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
-    return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
+    p->barrier = p->repeat->set_epoch ? p->repeat : NULL;
+    return dlpi_check_bounds(p, st->name, p->repeat, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
-    .at = offsetof(dlp_pipe, repeat),
+    .self_bytes = sizeof(dlp_repeat_desc),
     .words = {.slow = "make the sampler's own function cheaper"},
 };
 
@@ -19823,17 +19869,19 @@ static const dlpi_stage_ops dlpi_repeat_ops = {
    its list, and after it. */
 
 typedef struct dlpi_lists {
-    bool begun; /* the epoch below: n and index are its list fetched ahead */
+    dlp_sampler_desc sampler; /* first, as of any sampler */
+    bool begun;               /* the epoch below: n and index are its list fetched ahead */
     uint64_t epoch;
     int64_t n;                       /* 0: it has no other */
     uint64_t *index;                 /* [global_batch] */
     dlpi_source_state before, after; /* that list, as the sampler saves it */
+    dlpi_order order;                /* of replacements */
 } dlpi_lists;
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
 
 static int dlpi_lists_sizes(dlp_pipe *p) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
@@ -19852,13 +19900,17 @@ static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 1;
 }
 
+static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+}
+
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 2 * sizeof(dlpi_source_state);
 }
 
 static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
@@ -19872,7 +19924,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
 /* Ask for one list; keeps the states before and after it. */
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int64_t n = b->next(b->user, p->schedule.epoch, l->index, p->global_batch);
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
@@ -19894,7 +19946,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
 
 static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;
     l->begun = true;
     l->epoch = p->schedule.epoch;
@@ -19925,7 +19977,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc;
     l->begun = false;
     if (to->batch == 0) return DLP_OK;
@@ -19952,7 +20004,7 @@ static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
 static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                 uint64_t position, uint32_t k) {
     if (k == 0) return dlpi_slot_index(w->p, s)[row];
-    return dlpi_order_replacement(&w->order, epoch, position, k);
+    return dlpi_order_replacement(&dlpi_lists_of(w->p)->order, epoch, position, k);
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
@@ -19990,10 +20042,8 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    DLPI_OPS_OF_SAMPLER,
-    .self_bytes = sizeof(dlpi_lists),
-    .blocks = dlpi_lists_blocks,
-    .source = &dlpi_lists_source,
+    DLPI_OPS_OF_SAMPLER,     .self_bytes = sizeof(dlpi_lists), .blocks = dlpi_lists_blocks,
+    .live = dlpi_lists_live, .source = &dlpi_lists_source,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -20133,7 +20183,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
@@ -20146,13 +20196,13 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
 static int dlpi_parts_sizes(dlp_pipe *p) {
     dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_parts_fit(p, p->source_stage, q)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     q->batch = p->global_batch;
-    q->seed = p->sampler->sampler.seed;
+    q->seed = dlpi_sampler_of(p)->seed;
     q->samples = q->steps ? q->steps * p->global_batch
-                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset->n_items);
+                          : dlpi_order_samples(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     return dlpi_epoch_of(p, q->samples);
 }
 
@@ -20580,7 +20630,7 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlp_dataset *ds = p->fetch->dataset;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
@@ -21263,7 +21313,7 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
 
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
-    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, dlpi_sampler_of(p)->seed, c), 1);
     dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
@@ -21655,7 +21705,7 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *d = &p->batcher->batching;
+    const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
     DLPI_UNUSED(st);
     dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
@@ -21664,9 +21714,9 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
     dlpi_within(p, sampler, "world_size", p->world, 1, 1,
                 "0 before a split stage, whose rank and world_size are read");
-    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+    dlpi_within(p, sampler, "allow_uneven", dlpi_sampler_of(p)->allow_uneven, 0, 0,
                 "0 before a split stage, whose allow_uneven is read");
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+    if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
     dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
@@ -21691,7 +21741,7 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
 }
 
 static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
     bool counted = dlpi_order_of(order->order)->once;
@@ -21720,7 +21770,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
@@ -21762,7 +21812,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
-    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+    if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
                  "rows in every epoch; or set within_chunks",
@@ -21882,7 +21932,6 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 /* The parts of views that stay the same, and the orders. */
 static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
-    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -21892,10 +21941,10 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->scheduled);
+    dlpi_order_live(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -22169,7 +22218,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
 }
 
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *d = &st->sampler;
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
@@ -22180,8 +22229,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;
-    p->global_batch = p->batcher->batching.batch_size;
-    p->last = p->batcher->batching.last;
     if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
     return p->source->sizes(p);
 }
@@ -22220,7 +22267,7 @@ static bool dlpi_in_processes(const dlpi_stage *st) {
 static bool dlpi_all_inline(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
+    return true;
 }
 
 /* Batches under way, where nobody says how many. */
@@ -22270,7 +22317,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) peers++;
+    if (p->sampler->w.num_workers) peers++;
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
@@ -22319,7 +22366,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
             }
         }
     }
-    if (rc == DLP_OK && p->sampler->sampler.threaded)
+    if (rc == DLP_OK && p->sampler->w.num_workers)
         rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
@@ -22404,11 +22451,10 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_batch_desc *d = &p->batcher->batching;
-    bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches,
-                            own ? d->out_fields : p->datasets.fields,
-                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
+    const dlpi_stage *st = p->batcher;
+    bool own = p->has_item_cells && st->fields != NULL;
+    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
+                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
@@ -22598,7 +22644,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
 /* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
-    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset->n_items);
+    uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
     dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
 }
@@ -22958,7 +23004,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
-    r->threaded = p->sampler->sampler.threaded;
+    r->threaded = p->sampler->w.num_workers;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
@@ -23041,7 +23087,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.length = w->length + st->scope.field;
     w->item.n_fields = st->scope.n_fields;
     w->item.worker = (uint32_t)id;
-    w->item.seed = p->sampler->sampler.seed;
+    w->item.seed = dlpi_sampler_of(p)->seed;
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
@@ -23054,8 +23100,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
-    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset->n_items,
-                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 /* What observers see of counters, before the first value. */
@@ -23123,7 +23167,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
    several datasets. */
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
-    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset->n_items);
+    uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
     return h;
@@ -23150,7 +23194,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->pace.call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset->n_items,
+    dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
@@ -31896,19 +31940,22 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
 
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
                   "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
-    st->sampler = *desc;
-    return dlpi_added(p, st, DLP_OK);
+    *(dlp_sampler_desc *)st->self = *desc;
+    rc = dlpi_added(p, st, DLP_OK);
+    st->w.num_workers = desc->threaded;
+    return rc;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
-    st->repeat = *desc;
+    *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
@@ -31944,17 +31991,19 @@ DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
 }
 
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+    dlp_batch_desc *d;
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
-    st->batching = *desc;
+    d = st->self;
+    *d = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
     if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
         rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
-        st->batching.out_fields = st->fields;
+        d->out_fields = st->fields;
     }
     return dlpi_added(p, st, rc);
 }
@@ -32402,7 +32451,8 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->sampler->sampler;
+    *out = *dlpi_sampler_of(p);
+    out->threaded = p->sampler->w.num_workers;
     out->samples_per_epoch = p->samples;
     out->world_size = (uint32_t)p->world;
     return DLP_OK;
@@ -32411,7 +32461,7 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
+    *out = *p->repeat;
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
@@ -32434,7 +32484,7 @@ DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
 DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->batcher->batching;
+    *out = *(const dlp_batch_desc *)p->batcher->self;
     out->batch_workers = p->batcher->w.num_workers;
     if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
     dlpi_workers_resolved(p->batcher, &out->workers);
@@ -32872,7 +32922,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .data = l.data,
                       .call = it->call,
                       .internal = &l};
-    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    dlpi_chunk_goto(&d->plan, &dlpi_near_of(w)->order, it->epoch, it->position, x);
     if (l.c.chunk_rows < x->size) return DLP_SKIP;
     if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
     return dlpi_load_runs(&l, x, it);

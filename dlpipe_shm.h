@@ -2190,7 +2190,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
                 "shm.share needs workers in each stage: an inline one runs in next only");
-    p->sampler->sampler.threaded = 1;
+    p->sampler->w.num_workers = 1;
     p->share_bytes =
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->sharing = &dlpi_share_ops;

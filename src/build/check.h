@@ -127,7 +127,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
 }
 
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *d = &st->sampler;
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
@@ -138,8 +138,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;
-    p->global_batch = p->batcher->batching.batch_size;
-    p->last = p->batcher->batching.last;
     if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
     return p->source->sizes(p);
 }

@@ -35,11 +35,10 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_batch_desc *d = &p->batcher->batching;
-    bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches,
-                            own ? d->out_fields : p->datasets.fields,
-                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
+    const dlpi_stage *st = p->batcher;
+    bool own = p->has_item_cells && st->fields != NULL;
+    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
+                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
@@ -229,7 +228,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
 /* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
-    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset->n_items);
+    uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
     dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
 }

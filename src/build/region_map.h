@@ -153,7 +153,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
-    r->threaded = p->sampler->sampler.threaded;
+    r->threaded = p->sampler->w.num_workers;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);

@@ -280,7 +280,7 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
    same input, for no other may be here. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
@@ -533,7 +533,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* A list of items beside a stage that has an order of its own. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
                        "%s is given, must be NULL with stage \"%s\", which takes all items", field,
                        st->name);

@@ -85,7 +85,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
                            "as it runs. Leave one of them out.",
                            other->name, st->name);
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
                            "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
@@ -133,7 +133,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     int rc = dlpi_found_fit(p);
     if (rc != DLP_OK) return rc;
     q->plan.batch = p->global_batch;
-    q->plan.seed = p->sampler->sampler.seed;
+    q->plan.seed = dlpi_sampler_of(p)->seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->plan.own_first = q->cursors.first =
         (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);

@@ -85,7 +85,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
 /* Fields: what takes over the fetch stage's. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int32_t order = p->sampler->sampler.order;
+    int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
         return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",

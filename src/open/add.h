@@ -4,19 +4,22 @@
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
                   "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
-    st->sampler = *desc;
-    return dlpi_added(p, st, DLP_OK);
+    *(dlp_sampler_desc *)st->self = *desc;
+    rc = dlpi_added(p, st, DLP_OK);
+    st->w.num_workers = desc->threaded;
+    return rc;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
-    st->repeat = *desc;
+    *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
@@ -52,17 +55,19 @@ DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
 }
 
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+    dlp_batch_desc *d;
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
-    st->batching = *desc;
+    d = st->self;
+    *d = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
     if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
         rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
-        st->batching.out_fields = st->fields;
+        d->out_fields = st->fields;
     }
     return dlpi_added(p, st, rc);
 }

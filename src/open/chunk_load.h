@@ -117,7 +117,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .data = l.data,
                       .call = it->call,
                       .internal = &l};
-    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    dlpi_chunk_goto(&d->plan, &dlpi_near_of(w)->order, it->epoch, it->position, x);
     if (l.c.chunk_rows < x->size) return DLP_SKIP;
     if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
     return dlpi_load_runs(&l, x, it);

@@ -47,12 +47,9 @@ typedef struct dlpi_stage {
     dlp_collate_fn collate;
     void (*own)(void); /* what else its kind calls, as another type */
     void *user;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
     dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
     int32_t in_flight;    /* items at once in a worker, 0: one after the other */
-    dlp_batch_desc batching;
-    dlp_field *fields; /* [n_fields] of its desc, copied, and their names: its own memory */
+    dlp_field *fields;    /* [n_fields] of its desc, copied, and their names: its own memory */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -116,6 +113,7 @@ typedef struct dlpi_worker {
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
+    void *source;          /* what the source keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -145,16 +143,12 @@ typedef struct dlpi_worker {
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     uint64_t cursor;               /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch;
-    dlpi_order order;
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     dlpi_worker_rare *rare;
-    uint64_t near[64];
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -332,7 +326,8 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher;
+    dlpi_stage *sampler, *fetch, *batcher;
+    const dlp_repeat_desc *repeat; /* always there */
     /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
        are; NULL: none */
     const dlpi_keeper_ops *keeper;
@@ -436,6 +431,10 @@ struct dlp_pipe {
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
+    return p->sampler->self; /* of each kind of sampler it is the first */
+}
 
 /* A counter's ring has the bytes of a worker's. */
 static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
@@ -556,6 +555,12 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
     if (kills < 127) kills++;
     return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
+}
+
+/* How many workers have rows: the first of all. */
+static inline uint64_t dlpi_row_workers(const dlp_pipe *p) {
+    const dlpi_stage *last = p->n_item_work > 0 ? p->work[p->n_item_work - 1] : NULL;
+    return last != NULL ? (uint64_t)(last->first_worker + last->n_workers) : 0;
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */

@@ -62,7 +62,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
-        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        dlpi_copy_text(e.stage, sizeof e.stage, "repeat");
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }

@@ -161,12 +161,12 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+    dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
-                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
                     ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
                     : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
                 "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,

@@ -8,15 +8,13 @@
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: what is read on has one worker";
-    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
     dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
                 "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
                 "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    if (p->repeat)
-        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
-                    "0 or 1: what is read on comes once");
+    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
+                "0 or 1: what is read on comes once");
     return p->err.code;
 }
 
@@ -48,7 +46,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t world = p->sampler->sampler.world_size;
+    uint32_t world = dlpi_sampler_of(p)->world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);

@@ -66,7 +66,7 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlp_dataset *ds = p->fetch->dataset;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",

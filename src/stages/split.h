@@ -111,7 +111,7 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
 
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
-    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, dlpi_sampler_of(p)->seed, c), 1);
     dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
@@ -503,7 +503,7 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *d = &p->batcher->batching;
+    const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
     DLPI_UNUSED(st);
     dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
@@ -512,9 +512,9 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
     dlpi_within(p, sampler, "world_size", p->world, 1, 1,
                 "0 before a split stage, whose rank and world_size are read");
-    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+    dlpi_within(p, sampler, "allow_uneven", dlpi_sampler_of(p)->allow_uneven, 0, 0,
                 "0 before a split stage, whose allow_uneven is read");
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+    if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
     dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
@@ -539,7 +539,7 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
 }
 
 static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
     bool counted = dlpi_order_of(order->order)->once;
@@ -568,7 +568,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
@@ -610,7 +610,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
-    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+    if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
                  "rows in every epoch; or set within_chunks",
@@ -730,7 +730,6 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 /* The parts of views that stay the same, and the orders. */
 static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
-    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -740,10 +739,10 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->scheduled);
+    dlpi_order_live(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
 }
 
