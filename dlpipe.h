@@ -14254,11 +14254,9 @@ typedef struct dlpi_in_flight { /* of one worker */
 } dlpi_in_flight;
 
 typedef struct dlpi_fetch { /* what the stage keeps for itself */
+    dlp_fetch_desc d;
     dlp_dataset dataset;
-    int fetcher; /* DLP_FETCH_*, with many at once, as all below */
-    uint32_t batch_pool;
-    dlp_async async;
-    dlpi_in_flight *workers; /* [n_workers], and theirs: */
+    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
     dlpi_attempt *attempts;
     dlpi_parked *parked;
     dlpi_attempt **todo;
@@ -14412,8 +14410,8 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
 static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
-        return dlpi_fetch_of(w)->async.submit(w->st->user, w->state, &a->item);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
+        return dlpi_fetch_of(w)->d.async.submit(w->st->user, w->state, &a->item);
     pthread_mutex_lock(&pool->todo_lock);
     pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
     pthread_cond_signal(&pool->come);
@@ -14457,7 +14455,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_in_flight *in = w->self;
     int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
@@ -14523,7 +14521,7 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
     const dlpi_in_flight *in = w->self;
     uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    uint32_t pool = dlpi_fetch_of(w)->batch_pool;
+    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
     open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
     if (open == 0) open = 1;
     w->claim_end = 0;
@@ -14649,7 +14647,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
-    const dlp_async *async = &dlpi_fetch_of(w)->async;
+    const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
@@ -14757,7 +14755,7 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     const char *call = "";
     int rc = 0;
     dlp_error e;
-    if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    if (dlpi_fetch_of(w)->d.fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
@@ -14786,7 +14784,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     bool moved = dlpi_in_flight_fill(w);
     if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_THREADS) {
         dlpi_fetch_threads_wait(w);
         return true;
     }
@@ -14803,7 +14801,7 @@ static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
         while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
     else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
@@ -14835,7 +14833,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
-    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    if (f->d.fetcher != DLP_FETCH_THREADS) return 3;
     out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
     out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
     return 5;
@@ -14850,7 +14848,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
-    if (f->fetcher == DLP_FETCH_THREADS) {
+    if (f->d.fetcher == DLP_FETCH_THREADS) {
         in->threads.todo = f->todo + from;
         in->threads.threads = f->threads + from;
     }
@@ -14875,16 +14873,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 /* ---- what a desc may say ---- */
 
-static int dlpi_dataset_take(dlp_pipe *p, dlpi_stage *st, const dlp_dataset *ds) {
-    if (ds == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = &((dlpi_fetch *)st->self)->dataset;
-    *st->dataset = *ds;
-    st->item = ds->fetch;
-    st->user = ds->user;
-    return DLP_OK;
-}
-
-static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
@@ -14892,10 +14881,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
         {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
-    if (st->dataset->fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
+    if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, st->self, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset->fields != NULL) return rc;
+    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
     return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
@@ -14925,22 +14914,24 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
     .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
 
-/* The stage has the desc's dataset already. Keep what else it says. */
-static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
-    int rc = dlpi_dataset_check(p, st, d);
+/* Take what the desc says, and a copy of its dataset. */
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *f = st->self;
+    int rc;
+    if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    f->d = *d;
+    f->dataset = *d->dataset;
+    st->dataset = &f->dataset;
+    st->item = f->dataset.fetch;
+    st->user = f->dataset.user;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    rc = dlpi_dataset_check(p, st, f);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    rc = dlpi_keep_fields(p, st, st->dataset->fields, st->dataset->n_fields);
-    if (rc != DLP_OK) return rc;
-    st->dataset->fields = st->fields;
-    if (st->dataset->warning != NULL) dlpi_warn(p, "%s", st->dataset->warning);
-    if (many == NULL) return DLP_OK;
-    st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
-    many->fetcher = d->fetcher;
-    many->batch_pool = d->batch_pool;
-    if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
-    return DLP_OK;
+    if (f->dataset.warning != NULL) dlpi_warn(p, "%s", f->dataset.warning);
+    rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
+    f->dataset.fields = st->fields;
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -18126,7 +18117,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     ((dlpi_join *)st->self)->how = d->how;
     rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_dataset_take(p, st, d->fetch.dataset)) != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
                         "0 in a join: a stream's items have no numbers that others' rows go by",
@@ -18134,7 +18125,6 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
                         st->dataset->filter);
-    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
     return DLP_OK;
 }
@@ -19220,12 +19210,13 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
     };
+    const dlp_batch_desc *d = st->self;
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
                          : w->worker_exit ? "worker_exit"
                          : w->tell        ? "tell"
                                           : NULL;
-    if (st->collate != NULL || st->w.num_workers > 0) return DLP_OK;
+    if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
         return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
@@ -31970,13 +31961,11 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if ((rc = dlpi_dataset_take(p, st, desc->dataset)) != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset->filter);
-    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
-    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    return dlpi_added(p, st, DLP_OK);
+    return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -32467,17 +32456,12 @@ DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
 }
 
 DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
-    const dlpi_fetch *many;
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = (dlp_fetch_desc){.dataset = p->fetch->dataset, .in_flight = 1};
+    *out = ((const dlpi_fetch *)p->fetch->self)->d;
+    out->dataset = p->fetch->dataset;
+    out->in_flight = (int32_t)dlpi_at_once(p->fetch);
     dlpi_workers_resolved(p->fetch, &out->workers);
-    if (p->fetch->in_flight == 0) return DLP_OK;
-    many = p->fetch->self;
-    out->fetcher = many->fetcher;
-    out->in_flight = p->fetch->in_flight;
-    out->batch_pool = many->batch_pool;
-    out->async = many->async;
     return DLP_OK;
 }
 

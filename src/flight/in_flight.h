@@ -88,11 +88,9 @@ typedef struct dlpi_in_flight { /* of one worker */
 } dlpi_in_flight;
 
 typedef struct dlpi_fetch { /* what the stage keeps for itself */
+    dlp_fetch_desc d;
     dlp_dataset dataset;
-    int fetcher; /* DLP_FETCH_*, with many at once, as all below */
-    uint32_t batch_pool;
-    dlp_async async;
-    dlpi_in_flight *workers; /* [n_workers], and theirs: */
+    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
     dlpi_attempt *attempts;
     dlpi_parked *parked;
     dlpi_attempt **todo;
@@ -246,8 +244,8 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
 static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
-        return dlpi_fetch_of(w)->async.submit(w->st->user, w->state, &a->item);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
+        return dlpi_fetch_of(w)->d.async.submit(w->st->user, w->state, &a->item);
     pthread_mutex_lock(&pool->todo_lock);
     pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
     pthread_cond_signal(&pool->come);
@@ -291,7 +289,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_in_flight *in = w->self;
     int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
@@ -357,7 +355,7 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
     const dlpi_in_flight *in = w->self;
     uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    uint32_t pool = dlpi_fetch_of(w)->batch_pool;
+    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
     open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
     if (open == 0) open = 1;
     w->claim_end = 0;
@@ -483,7 +481,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
-    const dlp_async *async = &dlpi_fetch_of(w)->async;
+    const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
@@ -591,7 +589,7 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     const char *call = "";
     int rc = 0;
     dlp_error e;
-    if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    if (dlpi_fetch_of(w)->d.fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
@@ -620,7 +618,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     bool moved = dlpi_in_flight_fill(w);
     if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_THREADS) {
         dlpi_fetch_threads_wait(w);
         return true;
     }
@@ -637,7 +635,7 @@ static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
         while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
     else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
@@ -669,7 +667,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
-    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    if (f->d.fetcher != DLP_FETCH_THREADS) return 3;
     out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
     out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
     return 5;
@@ -684,7 +682,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
-    if (f->fetcher == DLP_FETCH_THREADS) {
+    if (f->d.fetcher == DLP_FETCH_THREADS) {
         in->threads.todo = f->todo + from;
         in->threads.threads = f->threads + from;
     }
@@ -709,16 +707,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 /* ---- what a desc may say ---- */
 
-static int dlpi_dataset_take(dlp_pipe *p, dlpi_stage *st, const dlp_dataset *ds) {
-    if (ds == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = &((dlpi_fetch *)st->self)->dataset;
-    *st->dataset = *ds;
-    st->item = ds->fetch;
-    st->user = ds->user;
-    return DLP_OK;
-}
-
-static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
@@ -726,10 +715,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
         {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
-    if (st->dataset->fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
+    if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, st->self, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset->fields != NULL) return rc;
+    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
     return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
@@ -759,20 +748,22 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
     .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
 
-/* The stage has the desc's dataset already. Keep what else it says. */
-static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
-    int rc = dlpi_dataset_check(p, st, d);
+/* Take what the desc says, and a copy of its dataset. */
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *f = st->self;
+    int rc;
+    if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    f->d = *d;
+    f->dataset = *d->dataset;
+    st->dataset = &f->dataset;
+    st->item = f->dataset.fetch;
+    st->user = f->dataset.user;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    rc = dlpi_dataset_check(p, st, f);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    rc = dlpi_keep_fields(p, st, st->dataset->fields, st->dataset->n_fields);
-    if (rc != DLP_OK) return rc;
-    st->dataset->fields = st->fields;
-    if (st->dataset->warning != NULL) dlpi_warn(p, "%s", st->dataset->warning);
-    if (many == NULL) return DLP_OK;
-    st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
-    many->fetcher = d->fetcher;
-    many->batch_pool = d->batch_pool;
-    if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
-    return DLP_OK;
+    if (f->dataset.warning != NULL) dlpi_warn(p, "%s", f->dataset.warning);
+    rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
+    f->dataset.fields = st->fields;
+    return rc;
 }

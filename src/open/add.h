@@ -34,13 +34,11 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if ((rc = dlpi_dataset_take(p, st, desc->dataset)) != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset->filter);
-    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
-    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    return dlpi_added(p, st, DLP_OK);
+    return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {

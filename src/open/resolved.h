@@ -56,17 +56,12 @@ DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
 }
 
 DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
-    const dlpi_fetch *many;
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = (dlp_fetch_desc){.dataset = p->fetch->dataset, .in_flight = 1};
+    *out = ((const dlpi_fetch *)p->fetch->self)->d;
+    out->dataset = p->fetch->dataset;
+    out->in_flight = (int32_t)dlpi_at_once(p->fetch);
     dlpi_workers_resolved(p->fetch, &out->workers);
-    if (p->fetch->in_flight == 0) return DLP_OK;
-    many = p->fetch->self;
-    out->fetcher = many->fetcher;
-    out->in_flight = p->fetch->in_flight;
-    out->batch_pool = many->batch_pool;
-    out->async = many->async;
     return DLP_OK;
 }
 

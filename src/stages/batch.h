@@ -13,12 +13,13 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
     };
+    const dlp_batch_desc *d = st->self;
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
                          : w->worker_exit ? "worker_exit"
                          : w->tell        ? "tell"
                                           : NULL;
-    if (st->collate != NULL || st->w.num_workers > 0) return DLP_OK;
+    if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
         return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));

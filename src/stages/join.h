@@ -28,7 +28,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     ((dlpi_join *)st->self)->how = d->how;
     rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_dataset_take(p, st, d->fetch.dataset)) != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
                         "0 in a join: a stream's items have no numbers that others' rows go by",
@@ -36,7 +36,6 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
                         st->dataset->filter);
-    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
     return DLP_OK;
 }
