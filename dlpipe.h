@@ -87,8 +87,8 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
-   >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
-   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-dataset >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache
+   >>impl-map >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
    >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
    >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
    >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
@@ -7770,7 +7770,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 2u
+#define DLPI_FORMAT 3u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -7789,34 +7789,39 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
-/* What observers read: the header, this table, and what its records speak of. Types are only ever
-   added, structs only ever grow at their ends, and a record says how far its elements are apart: so
-   an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
+/* Areas of the region: the pipe's, by these numbers, and of each stage up to DLPI_OWN_AREAS, by
+   numbers of its kind (DLPI_OWN). What observers read: the header, its table of records, and the
+   areas that these speak of: of the pipe's those below DLPI_REC_COUNT, of a stage's all but the
+   last. Numbers are only ever added, structs only ever grow at their ends, and a record says how
+   far its elements are apart: so an older monitor reads a newer region. What else changes takes a
+   new DLPI_FORMAT. The plan has areas of one class in the order of their numbers. */
 enum {
     DLPI_REC_CTL = 1,
-    DLPI_REC_WORKERS,
-    DLPI_REC_SLOTS,
-    DLPI_REC_CELLS,
     DLPI_REC_ITEM_CELLS,
-    DLPI_REC_TRACE,
+    DLPI_REC_CELLS,
+    DLPI_REC_ZEROS,
+    DLPI_REC_SLOTS,
     DLPI_REC_TABLE,
+    DLPI_REC_SHARE,
+    DLPI_REC_TRACE,
+    DLPI_REC_WORKERS,
     DLPI_REC_ORDER,
     DLPI_REC_PIPE,
     DLPI_REC_STAGES,
     DLPI_REC_TAKEN,
     DLPI_REC_FIELDS,
-    DLPI_REC_SHARE,
-    DLPI_REC_KEPT,
-    DLPI_REC_SOURCE,
-    DLPI_REC_SOURCE_CELLS,
-    DLPI_REC_LENDER,
-    DLPI_REC_RESIDENT, /* a word for each of what stays */
-    DLPI_REC_SINK,     /* a word for each of its buffers */
     DLPI_REC_COUNTERS, /* of the user's */
-    DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
-    DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
-    DLPI_REC_COUNT
+    DLPI_REC_COUNT,
+    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
+    DLPI_AREA_GUARD,
+    DLPI_AREA_OWN,       /* of the stages: DLPI_OWN */
+    DLPI_OWN_LINK = 0,   /* the number of cells of inputs, and of the sink's buffers, for links */
+    DLPI_OWN_HIDDEN = 3, /* the number of the one that no observer reads */
+    DLPI_OWN_AREAS,
+    DLPI_AREAS = DLPI_AREA_OWN + DLPI_OWN_AREAS * DLP_MAX_STAGES
 };
+#define DLPI_OWN(stage, number) (DLPI_AREA_OWN + (int)(stage)*DLPI_OWN_AREAS + (number))
+#define DLPI_RECORDS 37 /* more than there can be: few stages have more than one to be read */
 
 /* A counter of the user's, as it is now: words, which observers copy one by one. */
 typedef struct dlpi_counter_rec {
@@ -7825,8 +7830,9 @@ typedef struct dlpi_counter_rec {
     char name[32], unit[16];
 } dlpi_counter_rec;
 
-typedef struct dlpi_record {
-    uint32_t type, id;
+typedef struct dlpi_record { /* of an area that is there */
+    int32_t stage;           /* whose own it is, -1: the pipe's */
+    uint32_t number;
     uint64_t offset, stride, count;
 } dlpi_record;
 
@@ -7839,7 +7845,7 @@ typedef struct dlpi_region {
     uint32_t n_records, record_bytes;
     uint64_t records_at; /* records[] from the region's beginning */
     uint64_t reserved;
-    dlpi_record records[DLPI_REC_COUNT];
+    dlpi_record records[DLPI_RECORDS];
 } dlpi_region;
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
@@ -7897,11 +7903,6 @@ typedef struct dlpi_field_rec {
     int64_t shape[DLP_MAX_DIMS];
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
-
-/* Items that are kept: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
-typedef struct dlpi_kept_rec {
-    uint64_t n_cells, cell_bytes, cells_at, n_items;
-} dlpi_kept_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -8041,13 +8042,12 @@ typedef struct dlpi_fmeta {
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_counter_rec) == 80, "region layout");
-_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
+_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_RECORDS, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
@@ -8249,13 +8249,6 @@ typedef struct dlpi_reader {
                                                       by it. Any of its threads */
 } dlpi_reader;
 
-/* What a reader says of those who write: in the fetch stage's record of its own. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-} dlpi_reader_words;
-
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
 typedef struct dlpi_block {
@@ -8303,9 +8296,9 @@ typedef struct dlpi_stage_ops {
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
-    void (*describe)(const dlp_pipe *p,
-                     const struct dlpi_stage *st);    /* its record, for observers */
+    void (*live)(dlp_pipe *p,
+                 struct dlpi_stage *st); /* the region is there: what it says of itself,
+                                                         too */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
@@ -8341,12 +8334,16 @@ typedef struct dlpi_stage_ops {
    >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
 
 typedef struct dlpi_field { /* a field laid out in a cell */
-    dlp_field f;
-    char name[32];
+    union {
+        dlp_field f;
+        const char *name; /* f's, which is its stage's */
+    };
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
 } dlpi_field;
+
+_Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
@@ -8364,7 +8361,6 @@ typedef struct dlpi_scope {
 } dlpi_scope;
 
 typedef struct dlpi_stage {
-    int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
     void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
     int id;                   /* as added */
@@ -8377,7 +8373,6 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
     int32_t in_flight;    /* items at once in a worker, 0: one after the other */
@@ -8571,18 +8566,19 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Areas of the region. One that observers read has the type of its record for an id. */
+/* What an area is in the plan. */
 enum {
-    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_KEPT,
-    DLPI_AREA_ZEROS,
-    DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
-    DLPI_AREA_GUARD = DLPI_AREA_OWN + DLP_MAX_STAGES
+    DLPI_PLAN_SLOTS = 1,
+    DLPI_PLAN_WORDS, /* as one */
+    DLPI_PLAN_ITEMS,
+    DLPI_PLAN_OWN,
+    DLPI_PLAN_RECORDS,
+    DLPI_PLAN_INPUTS
 };
 
 typedef struct dlpi_area {
-    const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
-    uint32_t record, align; /* record: DLPI_REC_*, 0: none */
+    const char *words; /* its line of the plan; NULL: it has none */
+    int plan;          /* DLPI_PLAN_*, 0: none */
     uint64_t offset, stride, count;
 } dlpi_area;
 
@@ -8703,8 +8699,9 @@ struct dlp_pipe {
     int all_inline; /* nobody works but the consumer */
     int any_inline;
     /* layout */
-    dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
-    uint64_t region_bytes, share_bytes;
+    dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
+    int source_areas;            /* the id of the source's first, if it has any */
+    uint64_t region_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
@@ -8777,12 +8774,17 @@ static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
 /* Put an area after those that are there. */
-static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
-                                 uint64_t count, uint32_t align) {
-    dlpi_area *a = &p->areas[id];
-    uint32_t record = id < DLPI_REC_COUNT && count > 0 ? (uint32_t)id : 0;
-    *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
-    p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
+static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
+                                 uint32_t align) {
+    p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
+    p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
+}
+/* Put one that has a line in the plan. */
+static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
+                                  uint64_t count, uint32_t align) {
+    dlpi_area_add(p, id, stride, count, align);
+    p->areas[id].plan = plan;
+    p->areas[id].words = words;
 }
 /* The same in a slot, or what else has an end at *at; returns where it begins. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
@@ -8849,7 +8851,7 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
 }
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
-    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
+    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_REC_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(
@@ -8887,12 +8889,6 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
     if (kills < 127) kills++;
     return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
-}
-
-/* How many workers have rows: the first of all. */
-static inline uint64_t dlpi_row_workers(const dlp_pipe *p) {
-    const dlpi_stage *last = p->n_item_work > 0 ? p->work[p->n_item_work - 1] : NULL;
-    return last != NULL ? (uint64_t)(last->first_worker + last->n_workers) : 0;
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */
@@ -9903,9 +9899,6 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 
 /* ---- fields: checked, copied, laid out in a cell ---- */
 
-#define DLPI_NAME_KEPT 32u
-#define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
-
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
@@ -9971,8 +9964,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     int rc;
     memset(d, 0, sizeof *d);
     d->f = *f;
-    dlpi_copy_text(d->name, sizeof d->name, f->name);
-    d->f.name = d->name;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -9981,27 +9972,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
         if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
             (uint64_t)f->max_per_batch * unit < d->capacity)
             d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* Copy the n fields of a stage's desc, and their names behind them. */
-static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
-    char *to;
-    if (n == 0) return DLP_OK;
-    st->fields = malloc(n * DLPI_FIELD_KEPT);
-    if (st->fields == NULL) return dlpi_no_memory(p, "fields", "a stage's fields");
-    st->n_fields = n;
-    to = (char *)(st->fields + n);
-    for (uint32_t i = 0; i < n; i++, to += DLPI_NAME_KEPT) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(to, DLPI_NAME_KEPT, name);
-        st->fields[i] = f[i];
-        st->fields[i].name = to;
     }
     return DLP_OK;
 }
@@ -10125,13 +10095,14 @@ static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
 }
 
 static void dlpi_cells_layout(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                  p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
-                  p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
+    dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
+                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                   p->has_item_cells ? p->prefetch : 0, 4096);
+    dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, p->lender->words.cells,
+                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, p->lender->words.zeros,
+                   dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
+                   4096); /* cell n_cells: after the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -10249,7 +10220,7 @@ static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlp
 static void dlpi_redzones_paint(dlp_pipe *p) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return;
-    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
+    for (int area = DLPI_REC_ITEM_CELLS; area <= DLPI_REC_CELLS; area++)
         for (uint64_t i = 0; i < p->areas[area].count; i++) {
             dlpi_redzone_of_cell(p, area, dlpi_area_at(p, area, i), &c);
             dlpi_redzone_paint(&c);
@@ -14821,7 +14792,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 /* ---- what the stage keeps ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
@@ -14866,44 +14837,9 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-    w->at_once = dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, (uint64_t)w->id);
+    w->at_once = dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id);
     w->n_at_once = in->n_all;
     w->self = in;
-}
-
-/* ---- what a desc may say ---- */
-
-static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
-    };
-    int rc;
-    if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
-        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
-}
-
-/* How many items are under way at once. */
-static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
-    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
-    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
-                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
-    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
-                     "submit and reap with DLP_FETCH_ASYNC");
-    return p->err.code; /* the first of them */
 }
 
 /* What all kinds have that keep several rows in flight. */
@@ -14913,26 +14849,6 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
     .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
-
-/* Take what the desc says, and a copy of its dataset. */
-static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *f = st->self;
-    int rc;
-    if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    f->d = *d;
-    f->dataset = *d->dataset;
-    st->dataset = &f->dataset;
-    st->item = f->dataset.fetch;
-    st->user = f->dataset.user;
-    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
-    rc = dlpi_dataset_check(p, st, f);
-    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    if (f->dataset.warning != NULL) dlpi_warn(p, "%s", f->dataset.warning);
-    rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
-    f->dataset.fields = st->fields;
-    return rc;
-}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-seen       WHAT OBSERVERS SEE
@@ -14968,7 +14884,8 @@ struct dlpi_seen {
     uint32_t n_stages, n_work, n_item_work, n_workers;
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint64_t source_cells, sink_cells, sink_free;
+    const dlpi_area *areas; /* of the region */
+    uint64_t sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage after which a batch is ready for the consumer */
@@ -14978,7 +14895,7 @@ struct dlpi_seen {
 
 /* Words of the region, by the records that they are in. */
 struct dlpi_words {
-    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
+    const dlpi_area *areas; /* [DLPI_AREAS] */
     /* read a word at an offset of the region, in a record that ends at end */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
@@ -14987,34 +14904,34 @@ struct dlpi_words {
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
 /* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
-static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
+static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, uint32_t bytes,
                          uint64_t *to) {
-    const dlpi_record *r = &w->rec[type];
-    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
+    const dlpi_area *r = &w->areas[id];
+    if (i >= r->count || at > r->stride || bytes > r->stride - at) return false;
     at += r->offset + i * r->stride;
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
 /* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
    False: there is none. */
-static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
-    const uint64_t stride = w->rec[type].stride;
+static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->areas[id].stride;
     for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        if (!dlpi_word_at(w, id, i, at, 8, &word)) return false;
         memcpy((uint8_t *)to + at, &word, sizeof word);
     }
     return true;
 }
 
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
-static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
-    const dlpi_record *r = &w->rec[type];
+static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool none, uint64_t *n) {
+    const dlpi_area *r = &w->areas[id];
     *n = 0;
-    if (r->type == 0 || r->count == 0) return true;
+    if (r->count == 0) return true;
     if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
     for (uint64_t i = 0; i < r->count; i++) {
         uint64_t word;
-        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
+        if (!dlpi_word_at(w, id, i, 0, (uint32_t)r->stride, &word)) return false;
         *n += ((word & mask) == 0) == none;
     }
     return true;
@@ -15029,8 +14946,7 @@ static double dlpi_seen_figure(uint64_t bits) {
 
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
-    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    uint64_t n = words->areas[DLPI_REC_COUNTERS].count;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
@@ -15045,17 +14961,22 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* How many buffers the sink has; 0: there is none. */
+static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
+    return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
+}
+
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
     if (!dlpi_seen_counters(words, s)) return false;
+    if (!dlpi_words_count(words, buffers, UINT64_MAX, true, &s->sink_free)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
     }
-    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
-    s->sink_cells = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
+    return true;
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -15081,18 +15002,9 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     return true;
 }
 
-/* rec: [DLPI_REC_COUNT], written. */
-static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
-    for (int i = 0; i < DLPI_REC_COUNT; i++) {
-        const dlpi_area *a = &p->areas[i];
-        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
-    }
-    return (dlpi_words){rec, dlpi_word_live, p->region};
-}
-
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_copy_text(row->name, sizeof row->name, st->name);
-    row->kind = st->kind;
+    row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
     row->tell = st->w.tell;
@@ -15111,8 +15023,7 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
     s->shape = p->shape;
-    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
-    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->areas = p->areas;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -15140,8 +15051,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
 }
 
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    dlpi_record rec[DLPI_REC_COUNT];
-    dlpi_words words = dlpi_words_live(p, rec);
+    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_pipe(p, s);
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
@@ -15242,14 +15152,14 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
         if (s->stages[i].work < (int32_t)s->n_work) continue;
         l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
         l->kind = DLP_LINK_CLAIM;
-        l->capacity = s->source_cells;
-        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
+        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
+        l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
-    if (s->sink_cells == 0) return n;
+    if (dlpi_seen_buffers(s) == 0) return n;
     l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
-    l->capacity = s->sink_cells;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
+    l->capacity = dlpi_seen_buffers(s);
+    l->bytes = dlpi_times(sizeof(uint32_t), l->capacity);
     return n;
 }
 
@@ -15268,6 +15178,85 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
         else
             l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
     }
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */
+
+#define DLPI_NAME_KEPT 32u
+#define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
+
+/* Copy the n fields of a stage's desc, and their names behind them. */
+static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
+    char(*to)[DLPI_NAME_KEPT];
+    if ((st->n_fields = n) == 0) return DLP_OK;
+    if ((st->fields = malloc(n * DLPI_FIELD_KEPT)) == NULL)
+        return dlpi_no_memory(p, "fields", "a stage's fields");
+    to = (void *)(st->fields + n);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = f[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
+        dlpi_copy_text(to[i], DLPI_NAME_KEPT, name);
+        st->fields[i] = f[i];
+        st->fields[i].name = to[i];
+    }
+    return DLP_OK;
+}
+
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
+    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
+    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
+    return p->err.code; /* the first of them */
+}
+
+/* Take what the desc says, and a copy of its dataset. */
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *f = st->self;
+    int rc;
+    if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    f->d = *d;
+    f->dataset = *d->dataset;
+    st->dataset = &f->dataset;
+    st->item = f->dataset.fetch;
+    st->user = f->dataset.user;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    rc = dlpi_dataset_check(p, st, f);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (f->dataset.warning != NULL) dlpi_warn(p, "%s", f->dataset.warning);
+    rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
+    f->dataset.fields = st->fields;
+    return rc;
 }
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
@@ -15395,17 +15384,21 @@ typedef struct dlpi_input {
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
 
+/* Areas of a stage that has cells of inputs: DLPI_OWN_LINK and so on, up to DLPI_OWN_HIDDEN. */
+enum { DLPI_INPUTS_CELLS, DLPI_INPUTS_RECORDS, DLPI_INPUTS_COUNTS, DLPI_INPUTS_BITS };
+
 static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+    return dlpi_area_at(p, p->source_areas + DLPI_INPUTS_RECORDS, i);
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+    return (uint8_t *)dlpi_area_at(p, p->source_areas + DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
 }
 static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
     return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
 }
 static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
-    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    const dlpi_area *records = &p->areas[p->source_areas + DLPI_INPUTS_RECORDS];
+    const uint64_t bytes = records->stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
@@ -15413,7 +15406,7 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+    return (uint32_t)p->areas[p->source_areas + DLPI_INPUTS_CELLS].count;
 }
 
 /* ---- which cells may be open ---- */
@@ -15421,13 +15414,15 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 /* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
+    const int own = p->source_areas = DLPI_OWN(st->id, 0);
+    dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
+                   dlpi_input_record(run), cells, DLPI_LINE);
+    dlpi_area_told(p, own + DLPI_INPUTS_CELLS, DLPI_PLAN_INPUTS, words,
+                   dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
+    return dlpi_area_at(p, p->source_areas + DLPI_INPUTS_BITS, c / 64);
 }
 /* The first cell from c on that may be; or as many as there are. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
@@ -15463,7 +15458,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->to = c->from + p->areas[p->source_areas + DLPI_INPUTS_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
@@ -15685,7 +15680,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
     rc = dlpi_redzone_input(w, c, most, rc);
     if (rc == 0 && part->bytes > most)
         rc =
@@ -15810,17 +15805,16 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
-/* The cells, counted. Those of an older version do not say for which batch they are. */
+/* The cells, counted. */
 static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
-    const uint64_t at = offsetof(dlpi_input, used);
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
+    const dlpi_area *r = &words->areas[id];
     dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
+    uint64_t state, used, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->count > UINT32_C(1) << 16) return false;
     for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+        if (!dlpi_word_at(words, id, c, offsetof(dlpi_input, state), 8, &state) ||
+            !dlpi_word_at(words, id, c, offsetof(dlpi_input, used), 8, &used))
             return false;
         dlpi_input_count(out, state, used, base);
     }
@@ -16275,7 +16269,7 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
                   DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
                   1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
@@ -16326,7 +16320,7 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
@@ -17181,24 +17175,24 @@ static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, 
 }
 
 /* Not known, or not whole, of an older version: nothing is said. */
-static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_stats *to) {
     dlpi_found_spread h;
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
     uint64_t n = 0;
     memset(&h, 0, sizeof h);
     for (uint64_t at = 0; at < sizeof h; at += 8) {
         uint64_t word;
-        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
         memcpy((uint8_t *)&h + at, &word, sizeof word);
     }
-    if (h.streams > words->rec[type].stride / 8) return;
+    if (h.streams > words->areas[id].stride / 8) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
     to->weights = h.weights;
     to->weights_least = h.weights_least;
     to->weights_most = h.weights_most;
     for (uint64_t i = 0; i < h.streams; i++) {
-        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (!dlpi_word_at(words, id, 0, items + i * 8, 8, &n)) return;
         if (n-- == 0) continue;
         if (to->counted == 0 || n < to->least) to->least = n;
         if (n > to->most) to->most = n;
@@ -17210,20 +17204,21 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream
         to->left_out =
             dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
     for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
-        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+        if (dlpi_word_at(words, id, 0, items + i * 8, 8, &n) && n > 0)
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
 static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
+    const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
     if (!dlpi_inputs_seen(words, s, stage)) return false;
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
+    if (words->areas[id].count == 0) return true;
+    for (uint64_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (!dlpi_word_at(words, id, 0, i * 8, 8, to[i])) return false;
+    dlpi_found_spread_seen(words, id, &out->spread);
     return true;
 }
 
@@ -17944,6 +17939,15 @@ static void dlpi_fit_live(dlpi_pack *k) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
+/* What a reader says of those who write: in the fetch stage's record of its own. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
+
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: what is read on has one worker";
@@ -17997,18 +18001,16 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset->reader->words, each,
-                  p->rows_end != st ? rows : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_READER_ROWS), DLPI_PLAN_OWN, st->dataset->reader->words,
+                   each, p->rows_end != st ? rows : 0, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
 /* By observers: what the reader says of those who write. */
 static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
-    uint64_t *own = s->figures.stages[stage].own;
-    for (uint64_t i = 0; i < 4 && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, &own[i])) return false;
-    return true;
+    const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
 }
 
 /* May rows of this unit be read on at once: is nothing asked of a single one? */
@@ -18061,21 +18063,15 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
-#define DLPI_WORDS_OF_FETCH \
-    .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
-    .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .self_bytes = sizeof(dlpi_fetch), .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
+    .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 
-static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
-                                              DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
-                                                   .rank = 4,
-                                                   .at = offsetof(dlp_pipe, fetch),
-                                                   .self_bytes = sizeof(dlpi_fetch),
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
+                                              .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {DLPI_OPS_OF_FETCH,
                                                    .check = dlpi_fetch_read_chain,
-                                                   DLPI_WORDS_OF_FETCH,
                                                    .live = dlpi_fetch_read_live,
                                                    .unit = DLPI_UNIT_ROWS,
                                                    .layout = dlpi_fetch_kept,
@@ -18085,8 +18081,8 @@ static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
                                                    .full = dlpi_rows_full,
                                                    .owes = dlpi_rows_owes,
                                                    .due = dlpi_rows_due};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
-                                                   DLPI_OPS_OF_IN_FLIGHT};
+static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
+                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_IN_FLIGHT};
 
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
@@ -18125,8 +18121,8 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
                         st->dataset->filter);
-    if (st->dataset->n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-    return DLP_OK;
+    return st->dataset->n_items > 0 ? DLP_OK
+                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
 static const char *dlpi_join_word(const dlpi_stage *st) {
@@ -18262,9 +18258,11 @@ typedef struct dlpi_cache_cell {
     uint8_t bytes[8];
 } dlpi_cache_cell;
 
+enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t bytes;         /* its budget */
-    uint64_t n_cells, cell_bytes, n_items;
+    uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
@@ -18288,22 +18286,23 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
 }
 
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_KEPT, cell);
+    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), cell);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* What is with a row on its way to the cache. */
+/* What is with a row on its way to the cache: asked for where stages lie between. */
+static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
+                        (uint64_t)s * p->batch_rows + row);
+}
 static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return;
-    mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+    *dlpi_cache_word(p, s, row) = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
-    if (p->kept_by == 0) return false;
-    return mark[(uint64_t)s * p->batch_rows + row] ==
-           dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+    return p->kept_by != 0 &&
+           *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
 /* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
@@ -18397,43 +18396,35 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
     uint64_t n;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_items = p->fetch->dataset->n_items;
     n = c->bytes / c->cell_bytes;
-    c->n_cells = n < c->n_items ? n : c->n_items;
-    dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8,
+    c->n_cells = n < p->fetch->dataset->n_items ? n : p->fetch->dataset->n_items;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells",
+                   c->cell_bytes, c->n_cells, 4096);
 }
 
-static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_cache *c = st->self;
-    dlpi_kept_rec *r = dlpi_area_at(p, DLPI_REC_KEPT, 0);
-    r->n_cells = c->n_cells;
-    r->cell_bytes = c->cell_bytes;
-    r->cells_at = p->areas[DLPI_AREA_KEPT].offset;
-    r->n_items = c->n_items;
+static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t *items = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0);
+    *items = p->fetch->dataset->n_items;
 }
 
-/* What of the cache is in use; a record that says nonsense is taken for no cache. */
+/* What of the cache is in use. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0;
-    dlpi_kept_rec r;
-    DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1 ||
-        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
-        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
-        return true;
+    uint64_t kept = 0, n;
+    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ITEMS), 0, 0, 8, &n)) return false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * r.cell_bytes;
-    out->cache_capacity = r.n_cells * r.cell_bytes;
-    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
+    out->cache_bytes = dlpi_times(kept, cells->stride);
+    out->cache_capacity = dlpi_times(cells->count, cells->stride);
+    out->cache_all_bytes = dlpi_times(n, cells->stride);
     return true;
 }
 
@@ -18451,7 +18442,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .self_bytes = sizeof(dlpi_cache),
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,
-    .describe = dlpi_cache_describe,
+    .live = dlpi_cache_live,
     .seen = dlpi_cache_seen,
     .keeper = &dlpi_cache_keeper,
 };
@@ -18526,6 +18517,8 @@ typedef struct dlpi_guard_block {
     uint8_t pad[DLPI_LINE - 32];
 } dlpi_guard_block;
 
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_guard { /* what the stage keeps */
     uint32_t n, id;
     uint32_t at[DLP_MAX_FIELDS]; /* number among the items' fields */
@@ -18566,9 +18559,9 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_guard_block), (uint64_t)st->n_workers,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, dlpi_times(p->n_slots, p->batch_rows),
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
+                  (uint64_t)st->n_workers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
                   DLPI_LINE);
 }
 
@@ -18637,11 +18630,11 @@ static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i
 /* ---- a row ---- */
 
 static dlpi_guard_block *dlpi_guard_block_of(const dlpi_worker *w) {
-    return dlpi_area_at(w->p, DLPI_REC_OWN + w->st->id, (uint64_t)w->id);
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_BLOCKS), (uint64_t)w->id);
 }
 
 static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
-    return dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, row);
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
 /* Count the item in the worker's hands, once: see above. */
@@ -18698,12 +18691,12 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
 }
 
 static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
-    uint64_t one, n = words->rec[type].type == 0 ? 0 : words->rec[type].count;
+    const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
+    uint64_t one, n = words->areas[id].count;
     if (n > DLP_MAX_WORKERS) return false;
     for (uint64_t w = 0; w < n; w++)
         for (uint64_t k = 0; k < (uint64_t)DLP_MAX_FIELDS * DLPI_GUARD_KINDS; k++) {
-            if (!dlpi_word_at(words, type, w, k * 8, 8, &one)) return false;
+            if (!dlpi_word_at(words, id, w, k * 8, 8, &one)) return false;
             s->figures.stages[stage].own[k % DLPI_GUARD_KINDS] += one;
         }
     return true;
@@ -18789,6 +18782,8 @@ typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its o
     bool passed;                   /* in this look a run was passed by that had gone back */
 } dlpi_scratch_hand;
 
+enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
@@ -18806,7 +18801,7 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
 }
 
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
+    return dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -18844,7 +18839,9 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
+    w->held = group == 0
+                  ? NULL
+                  : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -19051,7 +19048,7 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
                               "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
     while (reads != NULL && reads->dataset != NULL);
-    if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
+    if (reads == NULL || reads->ops->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
                               "an item map must follow scratch directly (but for a zip): it reads "
                               "what was fetched");
@@ -19134,10 +19131,10 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
 static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SCRATCH_HEAD),
                   dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes << k->shift,
-                  k->n_groups, 64);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SCRATCH_CELLS), DLPI_PLAN_OWN, "scratch cells",
+                   k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -19161,14 +19158,14 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
-    if (!dlpi_word_at(words, type, 0, 0, 8, &n) || !dlpi_word_at(words, type, 0, 8, 8, &each))
+    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
         return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
-        if (!dlpi_word_at(words, type, 0, from + 8 * g, 8, &one)) return false;
+        if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;
         own[0] += one != 0 ? each : 0;
     }
     return true;
@@ -19205,12 +19202,11 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
 
 /* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
    else is asked for in vain is told by a warning (dlpi_live_idle). */
-static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
     };
-    const dlp_batch_desc *d = st->self;
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
                          : w->worker_exit ? "worker_exit"
@@ -19240,7 +19236,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     st->w.num_workers = d->batch_workers > 0 ? d->batch_workers : 0;
     p->global_batch = d->batch_size;
     p->last = d->last;
-    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st, d) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
 
@@ -19293,7 +19289,7 @@ static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; 
 
 /* C2 of device buffers: slot + 1 in it, 0 free */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return dlpi_area_at(p, DLPI_REC_SINK, i);
+    return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
 /* Around calls of the device. */
@@ -19577,7 +19573,7 @@ static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
 
 static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
 /* Pointers to seam buffers. */
@@ -19759,16 +19755,20 @@ typedef struct dlpi_keyed {   /* what the stage keeps */
 static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
 
 static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    uint64_t n = p->source_stage == st ? dlpi_row_workers(p) : 0;
+    uint64_t n = 0;
+    for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
+        n += (uint64_t)p->work[i]->n_workers;
     out[0] = (dlpi_block){offsetof(dlpi_keyed, near), dlpi_times(n, sizeof(dlpi_near))};
     return 1;
 }
 
+/* Workers of rows are the first of all. */
 static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
-    for (uint64_t i = 0; k->near != NULL && i < dlpi_row_workers(p); i++) {
-        dlpi_order_live(p, &k->near[i].order);
-        p->workers[i].source = &k->near[i];
+    dlpi_worker *w = p->workers;
+    for (; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+        w->source = &k->near[w->global];
+        dlpi_order_live(p, &dlpi_near_of(w)->order);
     }
 }
 
@@ -20141,7 +20141,6 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
-    st->own = (void (*)(void))d->load;
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
@@ -20603,7 +20602,6 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     q->d = *d;
-    st->own = (void (*)(void))d->load;
     st->user = d->user;
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
@@ -20715,7 +20713,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
-    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    const uint64_t stride = p->areas[p->source_areas + DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
@@ -21165,12 +21163,12 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
 }
 
 static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
+        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
     return true;
 }
 
@@ -21217,6 +21215,8 @@ static const dlpi_stage_ops dlpi_pack_ops = {
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
+
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -21318,7 +21318,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
+    return dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_RESIDENT), c);
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
@@ -21475,13 +21475,13 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
         if (p->sink_stage == NULL)
@@ -21537,7 +21537,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
 /* The view that is whole in the seam. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     uint32_t v = c->seam.v;
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -21879,24 +21879,11 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
-    p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
-    dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
-}
-
-static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_split *c = st->self;
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
-    r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
-    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
-    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
-    r->view_rows = c->view_rows;
-    r->preload_auto = c->preload_auto;
-    r->seam_buffers = c->plan.spans ? p->n_out : 0;
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_SEAM), DLPI_PLAN_OWN, "seam buffers", bytes,
+                   c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
+                   "chunks that stay: words", 8, words, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
 }
 
 static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
@@ -21920,9 +21907,10 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, and the orders. */
+/* The parts of views that stay the same, the orders, and the record for observers. */
 static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -21937,6 +21925,14 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     memset(c->valid, 1, c->view_rows);
     dlpi_order_live(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
+    r->preload = c->preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
 static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
@@ -21968,15 +21964,15 @@ static const dlpi_lender_ops dlpi_split_lender = {
 typedef struct dlpi_chunk_counts {
     dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
-    uint64_t device_buffers, device_free;
 } dlpi_chunk_counts;
 
-static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+        return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
@@ -21988,9 +21984,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
         if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
-    x->device_buffers = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
-           dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &x->device_free);
+    return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
@@ -22025,15 +22019,13 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
-    bool transfer = words->rec[DLPI_REC_SINK].count > 0;
+    bool transfer = dlpi_seen_buffers(s) > 0;
     dlpi_chunk_counts x;
-    DLPI_UNUSED(stage);
     s->delivered = &s->ctl->views;
-    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
-    if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
-    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered); /* statistics */
+    if (!dlpi_chunk_counted(words, s, stage, tail, &x)) return false;
     if (x.r.cpu_buffers == 0) return true;
-    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    ready = dlpi_chunks_under_way(s, tail, dlpi_seen_buffers(s), c);
     c->preload = x.r.preload;
     c->preload_auto = x.r.preload_auto == 1;
     c->seam_buffers = x.r.seam_buffers;
@@ -22050,12 +22042,12 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
     c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
+    c->device_buffers = dlpi_seen_buffers(s);
+    c->device_free = s->sink_free;
     c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
+    used = s->sink_free + ready + c->in_use;
     if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    c->device_copying = used < dlpi_seen_buffers(s) ? dlpi_seen_buffers(s) - used : 0;
     return true;
 }
 
@@ -22068,7 +22060,6 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .layout = dlpi_split_layout,
     .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
-    .describe = dlpi_split_describe,
     .lender = &dlpi_split_lender,
 };
 
@@ -22100,7 +22091,6 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st = &p->stages[p->n_stages];
     memset(st, 0, sizeof *st);
     st->ops = ops;
-    st->kind = ops->kind;
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
@@ -22208,20 +22198,16 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
+    const dlpi_stage *st = p->sampler;
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
-}
-
-static int dlpi_check_sizes(dlp_pipe *p) {
-    int rc;
-    if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
-    return p->source->sizes(p);
+    rc = dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
+    return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
@@ -22523,8 +22509,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->lender->words.slots, dlpi_line_up(at), p->n_slots,
-                  DLPI_LINE);
+    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, p->lender->words.slots, dlpi_line_up(at),
+                   p->n_slots, DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
@@ -22620,15 +22606,15 @@ static void dlpi_layout_workers(dlp_pipe *p) {
 
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
-    dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_WAITERS, NULL, sizeof(dlpi_waiters), waiters, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
-    dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
-    dlpi_area_add(p, DLPI_REC_COUNTERS, NULL, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
-    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
+    dlpi_area_add(p, DLPI_REC_CTL, sizeof(dlpi_ctl), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_WAITERS, sizeof(dlpi_waiters), waiters, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_ORDER, sizeof(uint32_t), p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_TAKEN, 1, p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PIPE, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
+    dlpi_area_add(p, DLPI_REC_FIELDS, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_COUNTERS, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
+    dlpi_area_add(p, DLPI_REC_WORKERS, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
@@ -22637,20 +22623,20 @@ static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
     uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
-    dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
+    dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
-                  (uint64_t)p->n_workers + 1, 4096);
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings",
+                   p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
-    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_redzone_stride(p),
-                  dlpi_redzone_cells(p), DLPI_LINE);
+    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
+                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one after the other. */
@@ -22681,9 +22667,13 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
-    for (; n > 0; n--, id++)
-        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
+/* The lines of a class. */
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
+    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_AREAS; a++) {
+        uint64_t n = of == DLPI_PLAN_WORDS ? a->count : 1;
+        if (a->plan != of || a->count == 0) continue;
+        dlpi_plan_add(plan, a->words, a->count / n, dlpi_times(a->stride, n));
+    }
 }
 
 /* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
@@ -22709,10 +22699,6 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    static const int slots[] = {DLPI_REC_CELLS, DLPI_AREA_ZEROS, DLPI_REC_SLOTS};
-    static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
-    static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
-    static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -22720,19 +22706,12 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_areas(p, plan, slots, 3);
-    dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
-                  dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_areas(p, plan, items, 3);
-    for (int i = 0; i < p->n_stages; i++) {
-        const int id = DLPI_AREA_OWN + i;
-        if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
-    }
+    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_OWN; of++) dlpi_plan_areas(p, plan, of);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, records, 3);
+    dlpi_plan_areas(p, plan, DLPI_PLAN_RECORDS);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_areas(p, plan, inputs, 2);
+    dlpi_plan_areas(p, plan, DLPI_PLAN_INPUTS);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
@@ -22962,7 +22941,7 @@ static void dlpi_token(uint64_t *token) {
 
 static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
-    r->kind = st->kind;
+    r->kind = st->ops->kind;
     r->id = st->id;
     r->work = st->work;
     r->placement = st->w.placement;
@@ -23020,6 +22999,13 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
+/* The id of the area that a record speaks of; 0: none that observers know. */
+static inline int dlpi_record_id(const dlpi_record *r) {
+    if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
+    if (r->stage < 0 || r->stage >= DLP_MAX_STAGES || r->number >= DLPI_OWN_HIDDEN) return 0;
+    return DLPI_OWN(r->stage, (int)r->number);
+}
+
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -23034,12 +23020,13 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
-    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
-        if (a->record != 0)
-            r->records[r->n_records++] =
-                (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
+    for (int id = 1; id < DLPI_AREAS && r->n_records < DLPI_RECORDS; id++) {
+        const dlpi_area *a = &p->areas[id];
+        const int own = id - DLPI_AREA_OWN, n = own < 0 ? id : own % DLPI_OWN_AREAS;
+        const int32_t stage = own < 0 ? -1 : own / DLPI_OWN_AREAS;
+        dlpi_record k = {stage, (uint32_t)n, a->offset, a->stride, a->count};
+        if (a->count > 0 && dlpi_record_id(&k) == id) r->records[r->n_records++] = k;
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -26936,7 +26923,7 @@ static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
 /* Tell observers, and the log, that the reader is alone, or no longer. */
 static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
     char text[200];
-    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
     if (words != NULL) {
         DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
         DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
@@ -27051,14 +27038,14 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
-    const int area = DLPI_AREA_OWN + p->fetch->id;
+    const int area = DLPI_OWN(p->fetch->id, DLPI_READER_ROWS);
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
-    words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
@@ -31931,15 +31918,13 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
 
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
-    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
                   "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
     *(dlp_sampler_desc *)st->self = *desc;
-    rc = dlpi_added(p, st, DLP_OK);
     st->w.num_workers = desc->threaded;
-    return rc;
+    return dlpi_added(p, st, DLP_OK);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
@@ -31990,10 +31975,9 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     *d = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
-    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
-        d->out_fields = st->fields;
-    }
+    rc = dlpi_batch_check(p, st);
+    if (rc == DLP_OK) rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
+    d->out_fields = st->fields;
     return dlpi_added(p, st, rc);
 }
 
@@ -32036,7 +32020,8 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     if (!p->started) return DLP_ERR_STATE;
     memset(out, 0, sizeof *out);
     for (int w = 0; w < p->stages[guard].n_workers; w++) {
-        const dlpi_guard_block *b = dlpi_area_at(p, DLPI_REC_OWN + guard, (uint64_t)w);
+        const dlpi_guard_block *b =
+            dlpi_area_at(p, DLPI_OWN(guard, DLPI_GUARD_BLOCKS), (uint64_t)w);
         out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
         out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
         out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);

@@ -3,9 +3,6 @@
 #include "fail/check.h"
 /* ---- fields: checked, copied, laid out in a cell ---- */
 
-#define DLPI_NAME_KEPT 32u
-#define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
-
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
@@ -71,8 +68,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     int rc;
     memset(d, 0, sizeof *d);
     d->f = *f;
-    dlpi_copy_text(d->name, sizeof d->name, f->name);
-    d->f.name = d->name;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -81,27 +76,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
         if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
             (uint64_t)f->max_per_batch * unit < d->capacity)
             d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* Copy the n fields of a stage's desc, and their names behind them. */
-static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
-    char *to;
-    if (n == 0) return DLP_OK;
-    st->fields = malloc(n * DLPI_FIELD_KEPT);
-    if (st->fields == NULL) return dlpi_no_memory(p, "fields", "a stage's fields");
-    st->n_fields = n;
-    to = (char *)(st->fields + n);
-    for (uint32_t i = 0; i < n; i++, to += DLPI_NAME_KEPT) {
-        const char *name = f[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(to, DLPI_NAME_KEPT, name);
-        st->fields[i] = f[i];
-        st->fields[i].name = to;
     }
     return DLP_OK;
 }

@@ -4,15 +4,13 @@
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
-    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
                   "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
     *(dlp_sampler_desc *)st->self = *desc;
-    rc = dlpi_added(p, st, DLP_OK);
     st->w.num_workers = desc->threaded;
-    return rc;
+    return dlpi_added(p, st, DLP_OK);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
@@ -63,10 +61,9 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     *d = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
-    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
-        d->out_fields = st->fields;
-    }
+    rc = dlpi_batch_check(p, st);
+    if (rc == DLP_OK) rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
+    d->out_fields = st->fields;
     return dlpi_added(p, st, rc);
 }
 

@@ -1,6 +1,7 @@
 /* needs: split */
 #pragma once
 /* tests: system/open/rows_at, system/stages/chunk_seams */
+#include "stages/sampler.h"
 #include "stages/split.h"
 /* ---- loading ---- */
 

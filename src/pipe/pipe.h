@@ -9,12 +9,16 @@
    >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
 
 typedef struct dlpi_field { /* a field laid out in a cell */
-    dlp_field f;
-    char name[32];
+    union {
+        dlp_field f;
+        const char *name; /* f's, which is its stage's */
+    };
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
 } dlpi_field;
+
+_Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
@@ -32,7 +36,6 @@ typedef struct dlpi_scope {
 } dlpi_scope;
 
 typedef struct dlpi_stage {
-    int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
     void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
     int id;                   /* as added */
@@ -45,7 +48,6 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
     int32_t in_flight;    /* items at once in a worker, 0: one after the other */
@@ -239,18 +241,19 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Areas of the region. One that observers read has the type of its record for an id. */
+/* What an area is in the plan. */
 enum {
-    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_KEPT,
-    DLPI_AREA_ZEROS,
-    DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
-    DLPI_AREA_GUARD = DLPI_AREA_OWN + DLP_MAX_STAGES
+    DLPI_PLAN_SLOTS = 1,
+    DLPI_PLAN_WORDS, /* as one */
+    DLPI_PLAN_ITEMS,
+    DLPI_PLAN_OWN,
+    DLPI_PLAN_RECORDS,
+    DLPI_PLAN_INPUTS
 };
 
 typedef struct dlpi_area {
-    const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
-    uint32_t record, align; /* record: DLPI_REC_*, 0: none */
+    const char *words; /* its line of the plan; NULL: it has none */
+    int plan;          /* DLPI_PLAN_*, 0: none */
     uint64_t offset, stride, count;
 } dlpi_area;
 
@@ -371,8 +374,9 @@ struct dlp_pipe {
     int all_inline; /* nobody works but the consumer */
     int any_inline;
     /* layout */
-    dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
-    uint64_t region_bytes, share_bytes;
+    dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
+    int source_areas;            /* the id of the source's first, if it has any */
+    uint64_t region_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
@@ -445,12 +449,17 @@ static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
 /* Put an area after those that are there. */
-static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
-                                 uint64_t count, uint32_t align) {
-    dlpi_area *a = &p->areas[id];
-    uint32_t record = id < DLPI_REC_COUNT && count > 0 ? (uint32_t)id : 0;
-    *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
-    p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
+static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
+                                 uint32_t align) {
+    p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
+    p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
+}
+/* Put one that has a line in the plan. */
+static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
+                                  uint64_t count, uint32_t align) {
+    dlpi_area_add(p, id, stride, count, align);
+    p->areas[id].plan = plan;
+    p->areas[id].words = words;
 }
 /* The same in a slot, or what else has an end at *at; returns where it begins. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
@@ -517,7 +526,7 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
 }
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
-    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
+    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_REC_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(
@@ -555,12 +564,6 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
     if (kills < 127) kills++;
     return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
-}
-
-/* How many workers have rows: the first of all. */
-static inline uint64_t dlpi_row_workers(const dlp_pipe *p) {
-    const dlpi_stage *last = p->n_item_work > 0 ? p->work[p->n_item_work - 1] : NULL;
-    return last != NULL ? (uint64_t)(last->first_worker + last->n_workers) : 0;
 }
 
 /* How many rows a worker of the stage may have in callbacks at once. */

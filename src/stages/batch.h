@@ -8,12 +8,11 @@
 
 /* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
    else is asked for in vain is told by a warning (dlpi_live_idle). */
-static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
     };
-    const dlp_batch_desc *d = st->self;
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
                          : w->worker_exit ? "worker_exit"
@@ -43,7 +42,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     st->w.num_workers = d->batch_workers > 0 ? d->batch_workers : 0;
     p->global_batch = d->batch_size;
     p->last = d->last;
-    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st, d) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
 

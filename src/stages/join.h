@@ -2,8 +2,7 @@
 #pragma once
 /* tests: system/stages/join, system/stages/join_random, system/stages/join_hostile */
 #include "api/join.h"
-#include "cells/fields.h"
-#include "flight/in_flight.h"
+#include "inputs/dataset.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
    A stage of rows like an item map: it claims what the stage before has done. What it works on is
@@ -36,8 +35,8 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
                         st->dataset->filter);
-    if (st->dataset->n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-    return DLP_OK;
+    return st->dataset->n_items > 0 ? DLP_OK
+                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
 static const char *dlpi_join_word(const dlpi_stage *st) {

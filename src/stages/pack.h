@@ -237,12 +237,12 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
 }
 
 static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
+        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
     return true;
 }
 

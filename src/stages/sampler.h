@@ -40,16 +40,20 @@ typedef struct dlpi_keyed {   /* what the stage keeps */
 static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
 
 static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    uint64_t n = p->source_stage == st ? dlpi_row_workers(p) : 0;
+    uint64_t n = 0;
+    for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
+        n += (uint64_t)p->work[i]->n_workers;
     out[0] = (dlpi_block){offsetof(dlpi_keyed, near), dlpi_times(n, sizeof(dlpi_near))};
     return 1;
 }
 
+/* Workers of rows are the first of all. */
 static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
-    for (uint64_t i = 0; k->near != NULL && i < dlpi_row_workers(p); i++) {
-        dlpi_order_live(p, &k->near[i].order);
-        p->workers[i].source = &k->near[i];
+    dlpi_worker *w = p->workers;
+    for (; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+        w->source = &k->near[w->global];
+        dlpi_order_live(p, &dlpi_near_of(w)->order);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "queue/spsc.h"
 #include "fail/check.h"
 #include "deliver/deliver.h"
+#include "inputs/epoch.h"
 #include "slot/item.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -24,6 +25,8 @@
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
+
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -125,7 +128,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
+    return dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_RESIDENT), c);
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
@@ -282,13 +285,13 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
         if (p->sink_stage == NULL)
@@ -344,7 +347,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
 /* The view that is whole in the seam. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     uint32_t v = c->seam.v;
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -686,24 +689,11 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
-    p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
-    dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
-}
-
-static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_split *c = st->self;
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
-    r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
-    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
-    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
-    r->view_rows = c->view_rows;
-    r->preload_auto = c->preload_auto;
-    r->seam_buffers = c->plan.spans ? p->n_out : 0;
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_SEAM), DLPI_PLAN_OWN, "seam buffers", bytes,
+                   c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
+                   "chunks that stay: words", 8, words, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
 }
 
 static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
@@ -727,9 +717,10 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, and the orders. */
+/* The parts of views that stay the same, the orders, and the record for observers. */
 static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -744,6 +735,14 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     memset(c->valid, 1, c->view_rows);
     dlpi_order_live(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
+    r->preload = c->preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
 static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
@@ -775,15 +774,15 @@ static const dlpi_lender_ops dlpi_split_lender = {
 typedef struct dlpi_chunk_counts {
     dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
-    uint64_t device_buffers, device_free;
 } dlpi_chunk_counts;
 
-static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+        return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
@@ -795,9 +794,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
         if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
-    x->device_buffers = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
-           dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &x->device_free);
+    return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
@@ -832,15 +829,13 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
-    bool transfer = words->rec[DLPI_REC_SINK].count > 0;
+    bool transfer = dlpi_seen_buffers(s) > 0;
     dlpi_chunk_counts x;
-    DLPI_UNUSED(stage);
     s->delivered = &s->ctl->views;
-    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
-    if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
-    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered); /* statistics */
+    if (!dlpi_chunk_counted(words, s, stage, tail, &x)) return false;
     if (x.r.cpu_buffers == 0) return true;
-    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    ready = dlpi_chunks_under_way(s, tail, dlpi_seen_buffers(s), c);
     c->preload = x.r.preload;
     c->preload_auto = x.r.preload_auto == 1;
     c->seam_buffers = x.r.seam_buffers;
@@ -857,12 +852,12 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
     c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
+    c->device_buffers = dlpi_seen_buffers(s);
+    c->device_free = s->sink_free;
     c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
+    used = s->sink_free + ready + c->in_use;
     if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    c->device_copying = used < dlpi_seen_buffers(s) ? dlpi_seen_buffers(s) - used : 0;
     return true;
 }
 
@@ -875,6 +870,5 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .layout = dlpi_split_layout,
     .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
-    .describe = dlpi_split_describe,
     .lender = &dlpi_split_lender,
 };
