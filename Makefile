@@ -76,7 +76,7 @@ help:
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
 	@echo 'make headers        make dlpipe.h, dlpipe_shm.h and dlpipe_s3.h out of src/'
-	@echo 'make without KIND=x the three without a kind of stage, in build/without/x; ALL=1 tests'
+	@echo 'make without KIND=x the three without it ("x y": two), in build/without; ALL=1: tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make lib            build/so/libdlpipe.so, all three in it; TLS=1: with OpenSSL'
@@ -108,7 +108,8 @@ check-headers:
 
 # Kinds are those of the tags in src/api/kinds.h. ALL=1: and all tests that need no such stage.
 without:
-	@sh tests/tools/without.sh $(or $(KIND),list) $(if $(findstring command,$(origin ALL)),all,headers)
+	@sh tests/tools/without.sh "$(or $(KIND),list)" \
+	    $(if $(findstring command,$(origin ALL)),all,headers)
 
 format:
 	@clang-format -i $$(sh tests/tools/lint.sh formatted)

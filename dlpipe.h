@@ -8308,6 +8308,8 @@ typedef struct dlpi_stage_ops {
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the first rows of t, that
+                  nobody has had, all at once in a callback's place; how many. NULL: none */
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
@@ -8828,12 +8830,6 @@ static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.index);
 }
-/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
-   that those of an item that was replaced do not count. */
-static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
-    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
-    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
-}
 static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fate);
 }
@@ -8899,6 +8895,17 @@ static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
 /* Is its stage the first, which writes rows for the first time? */
 static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
 
+/* What a word of recovery (X2) says: a row of slot s; all of slot or cell s; nothing. */
+#define DLPI_RUNS_ROW(s, row) ((uint64_t)(s) << 32 | ((row) + 1u))
+#define DLPI_RUNS_ALL(s) ((uint64_t)(s) << 32 | UINT32_MAX)
+#define DLPI_RUNS_NONE UINT64_C(0)
+
+/* What is to blame if the worker dies from here on: what is in a callback, or DLPI_RUNS_NONE. A
+   relaxed store: recovery reads the word when the kernel has said that its writer is dead. */
+static inline void dlpi_runs(uint64_t *running, uint64_t what) {
+    DLPI_STORE_RLX(running, what); /* X2 to recovery */
+}
+
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
@@ -8961,10 +8968,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, 
     .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
     .agreed = dlpi_source_agreed
 
-/* True if a batch's number says all of its place. */
-static inline bool dlpi_source_by_number(const dlp_pipe *p) {
-    return p->source->state == dlpi_source_stateless;
-}
+/* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
     .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
 
@@ -11612,9 +11616,8 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
    them here, too: what is tried again, and how, is the same. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
-    if (w->at_once == NULL)                     /* else that is of a row which is out */
-        DLPI_STORE_RLX(&w->block->running,
-                       UINT64_C(0)); /* X2: it only waits, and is not to blame */
+    /* It only waits, and is not to blame. With at_once the word is that of a row which is out. */
+    if (w->at_once == NULL) dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -11695,6 +11698,13 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+}
+
+/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
+   that those of an item that was replaced do not count. */
+static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
+    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
 
 /* How often the row's present item failed in this stage before. A worker that dies between the
@@ -11819,15 +11829,14 @@ static inline bool dlpi_row_fills(const dlpi_worker *w) {
     return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
-
-/* The row begins as zeros, where what fetches it does not write all of it. */
-static inline void dlpi_row_zero(dlpi_worker *w) {
-    const dlpi_fields *items = &w->p->items;
+/* Rows begin as zeros, where what fetches them does not write all of them. */
+static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
-    if (!dlpi_row_zeroed(w)) return;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        memset(w->data[f], 0, items->at[f].row_bytes);
+    if (!scope->zeroes) return;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const uint64_t bytes = w->p->items.at[f].row_bytes;
+        memset(w->cell[f] + row * bytes, 0, rows * bytes);
+    }
 }
 
 /* Is more to be done for a row than these, and the call? */
@@ -11837,7 +11846,7 @@ static bool dlpi_row_has_more(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_zeroed(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+    return w->st->scope.zeroes || dlpi_row_held(w) || w->st->scope.first != 0 ||
            dlpi_row_has_more(w);
 }
 
@@ -11847,13 +11856,20 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
+/* The item's fields that end before the batch, its zeros, and the index that its own dataset knows
+   it by. */
+static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row) {
+    if (dlpi_row_held(w)) w->p->holder->at(w, row);
+    dlpi_rows_zero(w, row, 1);
+    w->item.index -= w->st->scope.first;
+}
+
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
    empty callback takes less time than the questions. Returns true if the row was kept. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     if (dlpi_row_kept(w)) {
-        DLPI_STORE_RLX(&w->block->running,
-                       UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
@@ -11861,11 +11877,9 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->at(w, row);
-    dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
+    dlpi_row_cells(w, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    w->item.index -= w->st->scope.first;
     return false;
 }
 
@@ -11929,11 +11943,6 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
-/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
-    return dlpi_row_fills(w) ? w->p->holder->written(w, row) : 0;
-}
-
 /* Is more to do once the row's callback has returned? */
 static inline bool dlpi_row_ends(const dlpi_worker *w) {
     return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
@@ -11944,53 +11953,75 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     int rc;
     if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, row);
+    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
-/* Call the stage's callback on one row, once. fate: the fate of the row. */
-__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t fate) {
+/* The callback of a row, which nothing else calls. */
+static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
+    return st->item(st->user, it);
+}
+
+/* The callback came to code rc: it failed, set lengths, or more is to be done for the row. Apart
+   from those that are done, which are to cost little. */
+__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                   int rc) {
+    if (rc == 0) return dlpi_row_finish(w, t, row, dlpi_lengths_set(w));
+    return dlpi_row_wrong(w, t, row, rc);
+}
+
+/* What may be asked for beside a row's callback. An empty callback takes less time than the
+   questions, so each of these is compiled apart. */
+enum {
+    DLPI_ASK_NOTHING, /* of a row that has no fate yet, in a stage that asks for nothing */
+    DLPI_ASK_CELLS,   /* of one that may be cleared first, have fields that end before the batch, or
+                         an index of the stage's own */
+    DLPI_ASK_ALL
+};
+
+/* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
+   a constant. Returns DLPI_ROW_*. */
+DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
+                                 int ask) {
+    const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
-    uint64_t index, position = dlpi_item_row(w, row);
+    const uint64_t position = dlpi_item_row(w, row), index = it->index;
     int rc = 0;
-    bool lengths;
-    index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
-    if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
+    if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
-    if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
-    DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(fate != 0)) rc = dlpi_fate_verdict(w, t->slot, fate);
-    if (DLPI_LIKELY(rc == 0)) {
-        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-        rc = w->st->item(w->st->user, it);
-        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
-    }
-    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
+    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row);
+    if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
+        (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
+        return dlpi_row_wrong(w, t, row, rc);
+    if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
+    rc = dlpi_row_call(st, it);
+    if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+    if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
+        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY(dlpi_row_ends(w))))
+        return dlpi_row_more(w, t, row, rc);
     return DLPI_ROW_DONE;
 }
 
-/* The row is to be tried again, until it is done, parked, or goes back. */
-static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                  uint32_t fate) {
+    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL);
+}
+
+/* Attempts at a row until it is done, parked, or goes back. */
+static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
     do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
     while (what == DLPI_ROW_AGAIN);
     return what;
-}
-
-/* Call the stage's callback on one row until it is done, parked, or goes back. */
-static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_fate(w->p, t->slot)[row]);
-    return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
 /* Begin a run of rows. */
@@ -12043,7 +12074,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const dlp_pipe *p = w->p;
     const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
     bool open = p->open_end != 0;
-    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_fate_state(*fate); /* END: seen before */
+    uint32_t state = dlpi_fate_state(*fate); /* END: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
@@ -12059,6 +12090,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 }
 
 #define DLPI_AHEAD_BYTES 1024u
+#define DLPI_ZERO_BYTES (64u << 10)
 
 static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
@@ -12092,70 +12124,37 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
     if (what == DLPI_ROW_LATER) n->later |= bit;
 }
 
-/* The callback of a row has returned rc, and it failed or set lengths. */
-__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                   int rc) {
-    int what;
-    if (rc != 0) rc = dlpi_row_returned(w, row, rc);
-    what = rc != 0 ? dlpi_row_wrong(w, t, row, rc) : dlpi_row_finish(w, t, row, true);
-    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
-}
-
-/* What it wrote into fields that end before the batch came to rc, which is not 0. */
-__attribute__((noinline)) static int dlpi_row_unwritten(dlpi_worker *w, const dlpi_unit *t,
-                                                        uint32_t row, int rc) {
-    int what = dlpi_row_wrong(w, t, row, rc);
-    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
-}
-
-/* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
-   row than these and the call: dlpi_row_try without what others ask, for an empty callback takes
-   less time than the questions. zeroed: they may be cleared first; more: they may have fields that
-   end before the batch, or indices of the stage's own. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, bool more,
-                                 dlpi_tally *n) {
+/* All rows of a unit of which nothing is known but the indices. ask: of each. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
-    const dlpi_stage *st = w->st;
-    const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
-    const bool writes = holder != NULL && dlpi_row_fills(w);
-    dlpi_worker_block *block = w->block;
-    uint64_t running = (uint64_t)t->slot << 32;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
-        uint64_t position, index;
-        int rc;
+        int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        position = dlpi_item_row(w, row);
-        index = w->item.index;
-        DLPI_STORE_RLX(&block->current, index); /* for observers */
-        if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items)) {
-            dlpi_tally_add(n, row, dlpi_row_other(w, t, row));
-            continue;
-        }
-        DLPI_STORE_RLX(&block->current_position, position);
-        if (holder != NULL) holder->at(w, row);
-        if (zeroed) dlpi_row_zero(w);
-        if (more) w->item.index -= st->scope.first;
-        DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
-        rc = st->item(st->user, &w->item);
-        if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
-            dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
-        else if (writes && DLPI_UNLIKELY((rc = holder->written(w, row)) != 0))
-            dlpi_tally_add(n, row, dlpi_row_unwritten(w, t, row, rc));
+        what = dlpi_row_attempt(w, t, row, 0, ask);
+        if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
+        dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* The same for those that may, apart, so that the others do not ask for it. */
-__attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dlpi_unit *t,
-                                                        dlpi_tally *n) {
-    dlpi_unit_plain(w, t, true, false, n);
+__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
+                                                      dlpi_tally *n) {
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, n);
 }
-__attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_unit *t,
-                                                     dlpi_tally *n) {
-    dlpi_unit_plain(w, t, true, true, n);
+
+/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes and
+   that is all its stage asks for besides. A memset between two copies keeps the second copy's reads
+   from starting early. Returns false, having done nothing, where rows are cleared one by one. */
+__attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlpi_unit *t) {
+    const uint64_t rows = t->end - t->row;
+    if (dlpi_row_has_more(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+        rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES)
+        return false;
+    dlpi_rows_zero(w, t->row, rows);
+    return true;
 }
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
@@ -12166,22 +12165,13 @@ static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
     return any == 0;
 }
 
-/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
-static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
+/* The rows of a unit of which some may be done already, or have a fate. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already,
                                dlpi_tally *n) {
-    const dlp_pipe *p = w->p;
     bool ended = false;
-    for (uint32_t r = t->row; r < t->end; r++) {
-        int what = DLPI_ROW_DONE;
-        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
-        if (DLPI_UNLIKELY(!simple))
-            what = dlpi_unit_row(w, t, r, &n->left, &ended);
-        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
-            what = dlpi_row_run(w, t, r);
-        else
-            n->left++;
-        dlpi_tally_add(n, r, what);
-    }
+    for (uint32_t r = t->row; r < t->end; r++)
+        if ((already >> r % DLPI_WORD_ROWS & 1u) == 0)
+            dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -12191,10 +12181,10 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
-    const bool simple = p->open_end == 0 && (t->untouched || dlpi_unit_blank(p, t));
-    const bool plain = simple && already == 0 && !DLPI_DEBUG;
+    const bool plain =
+        p->open_end == 0 && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
     dlpi_tally n = {0, 0, 0, 0};
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
@@ -12203,13 +12193,12 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (plain && DLPI_LIKELY(!w->has_special))
-        dlpi_unit_plain(w, t, false, false, &n);
+    if (plain && (!w->has_special || dlpi_unit_zeroed(w, t)))
+        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, &n);
     else if (plain && !dlpi_row_has_more(w))
-        dlpi_row_held(w) || w->st->scope.first != 0 ? dlpi_unit_more(w, t, &n)
-                                                    : dlpi_unit_cleared(w, t, &n);
+        dlpi_unit_cells(w, t, &n);
     else
-        dlpi_unit_rows_run(w, t, already, simple, &n);
+        dlpi_unit_rows_run(w, t, already, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_bump(&w->block->items, done);
@@ -12324,9 +12313,36 @@ static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     return dlpi_find(w, t);
 }
 
+/* The first rows of a unit, all at once, where nothing is asked of a single one. No callback is to
+   blame if we die. Returns how many. */
+__attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint32_t n;
+    if (!t->untouched || DLPI_DEBUG || dlpi_row_held(w) || p->items.any_ragged ||
+        w->st->w.deadline_ms != 0 || dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(slot)))
+        return 0;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
+    if (w->started) dlpi_unit_ahead(w, t);
+    dlpi_unit_indices(w, t);
+    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
+    dlpi_unpoison(p, t->slot);
+    n = w->st->ops->bulk(w, t);
+    if (n == 0) return 0;
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, slot->epoch, n);
+    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->row + n));
+    return n;
+}
+
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_unit rest = *t;
     dlpi_clock_in(w);
-    dlpi_unit_items(w, t);
+    if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
+    if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
 
 static bool dlpi_rows_step(dlpi_worker *w) {
@@ -12615,12 +12631,12 @@ static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->block->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
 /* The wait before a retry is no callback's time. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     if (ns == 0) return;
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns() + ns);
     dlpi_batch_backoff(w, ns);
@@ -12987,7 +13003,7 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
     for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
         uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
-        if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
+        if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
     if (running == 0 || running >> 32 != t->slot) return false;
     *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
@@ -13167,9 +13183,8 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 
 /* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
 static void dlpi_running_forget(dlpi_worker *w) {
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
-    for (uint32_t i = 0; i < w->n_at_once; i++)
-        DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }
 
 __attribute__((unused)) /* but by dlpipe_shm.h */
@@ -14246,8 +14261,7 @@ static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
     const dlpi_in_flight *in = w->self;
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    DLPI_STORE_RLX(&w->at_once[a - in->all],
-                   (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_ROW(a->slot, a->row));
 }
 
 static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
@@ -14287,8 +14301,8 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_bslot *slot;
     dlpi_worker_block *block = w->block;
     if (since == 0) {
-        DLPI_STORE_RLX(&block->running, UINT64_C(0)); /* X2 */
-        DLPI_STORE_RLX(&block->current, UINT64_MAX);  /* for observers, here and below */
+        dlpi_runs(&block->running, DLPI_RUNS_NONE);
+        DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
     }
     slot = dlpi_slot_at(w->p, a->slot);
@@ -14296,7 +14310,7 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
     DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
     DLPI_STORE_RLX(&block->since_ns, since);
-    DLPI_STORE_RLX(&block->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+    dlpi_runs(&block->running, DLPI_RUNS_ROW(a->slot, a->row));
 }
 
 /* The row of an attempt is done. n: as of dlpi_row_done. */
@@ -14338,7 +14352,7 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    int what = DLPI_ROW_DONE;
+    int what;
     if (DLPI_DEBUG) { /* the callback may have changed any of its item */
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
@@ -14347,11 +14361,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
                               a->row, rc);
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
-    if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0) rc = dlpi_row_written(w, a->row);
-    if (rc == 0 && dlpi_row_kept(w))
-        w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
-    if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
+    w->note.used_random = a->note.used_random;
+    what = dlpi_row_more(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
         return;
@@ -14364,18 +14375,15 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
 
 /* Set the item up for its next try. */
 static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
-    const dlp_pipe *p = w->p;
     a->message[0] = 0;
     a->errnum = 0;
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->at(w, a->row);
+    dlpi_row_cells(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
-    a->item.index -= w->st->scope.first;
-    if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
-    dlpi_row_zero(w);
+    if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
 }
 
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
@@ -14437,7 +14445,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         in->exclusive = exclusive;
         return true;
     }
-    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     if (rc == DLP_FULL)
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
     else
@@ -14601,7 +14609,7 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
     uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
-    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     in->n_out--;
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
@@ -14684,7 +14692,7 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
         dlpi_attempt_begin(w, a);
-        a->code = w->st->item(w->st->user, &a->item);
+        a->code = dlpi_row_call(w->st, &a->item);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
@@ -15706,10 +15714,10 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
         dlpi_words_forget(w);
         rc = w->p->source->load(w, c);
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
         if (rc == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
@@ -15777,7 +15785,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
@@ -15958,7 +15966,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    bool any;          /* an input of the epoch has had items */
+    bool any; /* an input of the epoch has had items */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */
@@ -16333,8 +16341,8 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
-/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items, the
-   error tells what was left out first, since that may be the cause. */
+/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
+   the error tells what was left out first, since that may be the cause. */
 __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
                                                                  const char *format, ...) {
     dlp_error e;
@@ -18013,44 +18021,11 @@ static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
            dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
 }
 
-/* May rows of this unit be read on at once: is nothing asked of a single one? */
-static bool dlpi_fetch_reads(const dlpi_worker *w, const dlpi_unit *t) {
+/* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
+static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
-    return t->untouched && !DLPI_DEBUG && w->st->item == r->fetch && !dlpi_row_has_special(w);
-}
-
-/* The rows of a claimed unit: what is read on at once, and what is left by the callback. That one
-   is not to blame for the first, if we die (X2). */
-static void dlpi_fetch_read_run(dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    dlpi_unit rest = *t;
-    uint32_t n;
-    if (!dlpi_fetch_reads(w, t)) {
-        dlpi_rows_run(w, t);
-        return;
-    }
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    if (w->started) dlpi_unit_ahead(w, t);
-    dlpi_unit_indices(w, t);
-    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(w->p, t->slot)[t->row]); /* for observers */
-    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    n = w->st->dataset->reader->read(w->st->user, w, t);
-    rest.row += n;
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, slot->epoch, n);
-    if (n > 0) dlpi_complete(w, t, dlpi_unit_mask(t->row, rest.row));
-    if (rest.row < rest.end) dlpi_rows_run(w, &rest);
-}
-
-static bool dlpi_fetch_read_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_rows_find(w, &t)) return moved;
-    dlpi_fetch_read_run(w, &t);
-    return true;
+    if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
+    return r->read(w->st->user, w, t);
 }
 
 /* Who writes what is read wants a core, too. */
@@ -18070,17 +18045,9 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {DLPI_OPS_OF_FETCH,
-                                                   .check = dlpi_fetch_read_chain,
-                                                   .live = dlpi_fetch_read_live,
-                                                   .unit = DLPI_UNIT_ROWS,
-                                                   .layout = dlpi_fetch_kept,
-                                                   .step = dlpi_fetch_read_step,
-                                                   .find = dlpi_rows_find,
-                                                   .run = dlpi_fetch_read_run,
-                                                   .full = dlpi_rows_full,
-                                                   .owes = dlpi_rows_owes,
-                                                   .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {
+    DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
+    .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_IN_FLIGHT};
 
@@ -20699,14 +20666,6 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
-/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
-static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    return t->untouched && !DLPI_DEBUG && w->st->held == 0 && !p->items.any_ragged &&
-           w->st->w.deadline_ms == 0 &&
-           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
-}
-
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_expand *x = p->source_stage->self;
@@ -20724,34 +20683,10 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
 }
 
-/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
-static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    const uint32_t n = t->end - t->row;
-    if (!dlpi_expand_simple(w, t)) {
-        dlpi_rows_run(w, t);
-        return;
-    }
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
-    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    dlpi_unpoison(p, t->slot);
-    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, slot->epoch, n);
-    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
-}
-
-static bool dlpi_expand_copy_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_rows_find(w, &t)) return moved;
-    dlpi_expand_copy_rows(w, &t);
-    return true;
+/* Copy the items of a claimed unit. */
+static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
+    for (uint32_t f = 0; f < w->p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    return t->end - t->row;
 }
 
 static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
@@ -20802,8 +20737,7 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
-        x->copies.step = dlpi_expand_copy_step;
-        x->copies.run = dlpi_expand_copy_rows;
+        x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
@@ -32318,7 +32252,8 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    if (dlpi_source_by_number(p)) s.position = dlpi_state_position(p, epoch, batch);
+    if (p->source->state == dlpi_source_stateless)
+        s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;

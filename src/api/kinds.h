@@ -18,7 +18,7 @@
     KIND(PARTS, 10, dlpi_parts_ops)          /* needs: parts */ \
     KIND(FOUND, 12, dlpi_found_ops)          /* needs: parts */ \
     KIND(EXPAND, 13, dlpi_expand_ops)        /* needs: parts */ \
-    KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts */ \
+    KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts pack */ \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
     KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */ \
     KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pack */
 #pragma once
 #include "api/found.h"
 #include "api/batch.h"

@@ -108,8 +108,7 @@ static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
     const dlpi_in_flight *in = w->self;
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    DLPI_STORE_RLX(&w->at_once[a - in->all],
-                   (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_ROW(a->slot, a->row));
 }
 
 static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
@@ -149,8 +148,8 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_bslot *slot;
     dlpi_worker_block *block = w->block;
     if (since == 0) {
-        DLPI_STORE_RLX(&block->running, UINT64_C(0)); /* X2 */
-        DLPI_STORE_RLX(&block->current, UINT64_MAX);  /* for observers, here and below */
+        dlpi_runs(&block->running, DLPI_RUNS_NONE);
+        DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
     }
     slot = dlpi_slot_at(w->p, a->slot);
@@ -158,7 +157,7 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
     DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
     DLPI_STORE_RLX(&block->since_ns, since);
-    DLPI_STORE_RLX(&block->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+    dlpi_runs(&block->running, DLPI_RUNS_ROW(a->slot, a->row));
 }
 
 /* The row of an attempt is done. n: as of dlpi_row_done. */
@@ -200,7 +199,7 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    int what = DLPI_ROW_DONE;
+    int what;
     if (DLPI_DEBUG) { /* the callback may have changed any of its item */
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
@@ -209,11 +208,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
                               a->row, rc);
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
-    if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0) rc = dlpi_row_written(w, a->row);
-    if (rc == 0 && dlpi_row_kept(w))
-        w->p->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
-    if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
+    w->note.used_random = a->note.used_random;
+    what = dlpi_row_more(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
         return;
@@ -226,18 +222,15 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
 
 /* Set the item up for its next try. */
 static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
-    const dlp_pipe *p = w->p;
     a->message[0] = 0;
     a->errnum = 0;
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_held(w)) p->holder->at(w, a->row);
+    dlpi_row_cells(w, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
-    a->item.index -= w->st->scope.first;
-    if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
-    dlpi_row_zero(w);
+    if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
 }
 
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
@@ -299,7 +292,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         in->exclusive = exclusive;
         return true;
     }
-    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     if (rc == DLP_FULL)
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
     else
@@ -463,7 +456,7 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
     uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
-    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     in->n_out--;
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
@@ -546,7 +539,7 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
         dlpi_attempt_begin(w, a);
-        a->code = w->st->item(w->st->user, &a->item);
+        a->code = dlpi_row_call(w->st, &a->item);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */

@@ -414,10 +414,10 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         uint32_t tries = dlpi_fate_tries(cell->rec);
         int rc;
         if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
         dlpi_words_forget(w);
         rc = w->p->source->load(w, c);
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
         if (rc == 0) return DLPI_INPUT_LOADED;
         if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
@@ -485,7 +485,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {

@@ -292,8 +292,8 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
-/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items, the
-   error tells what was left out first, since that may be the cause. */
+/* Nothing can follow, whatever is asked for: an error of the epoch. If inputs had too few items,
+   the error tells what was left out first, since that may be the cause. */
 __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
                                                                  const char *format, ...) {
     dlp_error e;

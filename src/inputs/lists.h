@@ -99,7 +99,7 @@ typedef struct dlpi_found {
     bool begun;
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
-    bool any;          /* an input of the epoch has had items */
+    bool any; /* an input of the epoch has had items */
     dlpi_inputs_ahead ahead;
     uint32_t free, free_last;   /* lists of cells: free, */
     uint32_t waits, waits_last; /* and to be free by and by */

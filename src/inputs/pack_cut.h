@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pack */
 #pragma once
 /* tests: system/stages/pack */
 #include "inputs/pack_rows.h"

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pack */
 #pragma once
 /* tests: system/stages/pack, system/inputs/inputs_random */
 #include "api/pack.h"

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pack */
 #pragma once
 /* tests: unit/open/pack_flatten, system/stages/pack */
 #include "api/pack.h"

@@ -253,6 +253,8 @@ typedef struct dlpi_stage_ops {
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the first rows of t, that
+                  nobody has had, all at once in a callback's place; how many. NULL: none */
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */

@@ -503,12 +503,6 @@ static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.index);
 }
-/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
-   that those of an item that was replaced do not count. */
-static inline uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
-    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
-    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
-}
 static inline uint32_t *dlpi_slot_fate(const dlp_pipe *p, uint32_t s) {
     return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fate);
 }
@@ -573,6 +567,17 @@ static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
 
 /* Is its stage the first, which writes rows for the first time? */
 static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
+
+/* What a word of recovery (X2) says: a row of slot s; all of slot or cell s; nothing. */
+#define DLPI_RUNS_ROW(s, row) ((uint64_t)(s) << 32 | ((row) + 1u))
+#define DLPI_RUNS_ALL(s) ((uint64_t)(s) << 32 | UINT32_MAX)
+#define DLPI_RUNS_NONE UINT64_C(0)
+
+/* What is to blame if the worker dies from here on: what is in a callback, or DLPI_RUNS_NONE. A
+   relaxed store: recovery reads the word when the kernel has said that its writer is dead. */
+static inline void dlpi_runs(uint64_t *running, uint64_t what) {
+    DLPI_STORE_RLX(running, what); /* X2 to recovery */
+}
 
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {

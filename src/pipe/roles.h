@@ -56,10 +56,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, 
     .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
     .agreed = dlpi_source_agreed
 
-/* True if a batch's number says all of its place. */
-static inline bool dlpi_source_by_number(const dlp_pipe *p) {
-    return p->source->state == dlpi_source_stateless;
-}
+/* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
     .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
 

@@ -650,7 +650,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
     for (int i = 0; i < l.n; i++) dlpi_explain_streams(&t, &s->stages[i]);
-    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]); /* needs: parts */
+    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]); /* needs: parts pack */
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

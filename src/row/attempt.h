@@ -63,9 +63,8 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
    them here, too: what is tried again, and how, is the same. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
-    if (w->at_once == NULL)                     /* else that is of a row which is out */
-        DLPI_STORE_RLX(&w->block->running,
-                       UINT64_C(0)); /* X2: it only waits, and is not to blame */
+    /* It only waits, and is not to blame. With at_once the word is that of a row which is out. */
+    if (w->at_once == NULL) dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -146,6 +145,13 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+}
+
+/* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
+   that those of an item that was replaced do not count. */
+static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
+    uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
+    return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
 }
 
 /* How often the row's present item failed in this stage before. A worker that dies between the

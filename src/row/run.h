@@ -65,15 +65,14 @@ static inline bool dlpi_row_fills(const dlpi_worker *w) {
     return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
-
-/* The row begins as zeros, where what fetches it does not write all of it. */
-static inline void dlpi_row_zero(dlpi_worker *w) {
-    const dlpi_fields *items = &w->p->items;
+/* Rows begin as zeros, where what fetches them does not write all of them. */
+static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
-    if (!dlpi_row_zeroed(w)) return;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
-        memset(w->data[f], 0, items->at[f].row_bytes);
+    if (!scope->zeroes) return;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const uint64_t bytes = w->p->items.at[f].row_bytes;
+        memset(w->cell[f] + row * bytes, 0, rows * bytes);
+    }
 }
 
 /* Is more to be done for a row than these, and the call? */
@@ -83,7 +82,7 @@ static bool dlpi_row_has_more(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_zeroed(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+    return w->st->scope.zeroes || dlpi_row_held(w) || w->st->scope.first != 0 ||
            dlpi_row_has_more(w);
 }
 
@@ -93,13 +92,20 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
+/* The item's fields that end before the batch, its zeros, and the index that its own dataset knows
+   it by. */
+static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row) {
+    if (dlpi_row_held(w)) w->p->holder->at(w, row);
+    dlpi_rows_zero(w, row, 1);
+    w->item.index -= w->st->scope.first;
+}
+
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
    empty callback takes less time than the questions. Returns true if the row was kept. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     if (dlpi_row_kept(w)) {
-        DLPI_STORE_RLX(&w->block->running,
-                       UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (p->keeper->get(w, t, row)) return true;
         if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
@@ -107,11 +113,9 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
-    if (dlpi_row_held(w)) p->holder->at(w, row);
-    dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
+    dlpi_row_cells(w, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    w->item.index -= w->st->scope.first;
     return false;
 }
 
@@ -175,11 +179,6 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
-/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
-static int dlpi_row_written(dlpi_worker *w, uint32_t row) {
-    return dlpi_row_fills(w) ? w->p->holder->written(w, row) : 0;
-}
-
 /* Is more to do once the row's callback has returned? */
 static inline bool dlpi_row_ends(const dlpi_worker *w) {
     return w->has_special && (dlpi_row_kept(w) || dlpi_row_fills(w));
@@ -190,53 +189,75 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     int rc;
     if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0) rc = dlpi_row_written(w, row);
+    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
-/* Call the stage's callback on one row, once. fate: the fate of the row. */
-__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t fate) {
+/* The callback of a row, which nothing else calls. */
+static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
+    return st->item(st->user, it);
+}
+
+/* The callback came to code rc: it failed, set lengths, or more is to be done for the row. Apart
+   from those that are done, which are to cost little. */
+__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                   int rc) {
+    if (rc == 0) return dlpi_row_finish(w, t, row, dlpi_lengths_set(w));
+    return dlpi_row_wrong(w, t, row, rc);
+}
+
+/* What may be asked for beside a row's callback. An empty callback takes less time than the
+   questions, so each of these is compiled apart. */
+enum {
+    DLPI_ASK_NOTHING, /* of a row that has no fate yet, in a stage that asks for nothing */
+    DLPI_ASK_CELLS,   /* of one that may be cleared first, have fields that end before the batch, or
+                         an index of the stage's own */
+    DLPI_ASK_ALL
+};
+
+/* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
+   a constant. Returns DLPI_ROW_*. */
+DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
+                                 int ask) {
+    const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
-    uint64_t index, position = dlpi_item_row(w, row);
+    const uint64_t position = dlpi_item_row(w, row), index = it->index;
     int rc = 0;
-    bool lengths;
-    index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
-    if (DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
-    if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
+    if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
-    if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
-    DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(fate != 0)) rc = dlpi_fate_verdict(w, t->slot, fate);
-    if (DLPI_LIKELY(rc == 0)) {
-        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-        rc = w->st->item(w->st->user, it);
-        if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
-    }
-    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || dlpi_row_ends(w))) return dlpi_row_finish(w, t, row, lengths);
+    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row);
+    if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
+    if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
+        (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
+        return dlpi_row_wrong(w, t, row, rc);
+    if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
+    rc = dlpi_row_call(st, it);
+    if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
+    if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
+        (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY(dlpi_row_ends(w))))
+        return dlpi_row_more(w, t, row, rc);
     return DLPI_ROW_DONE;
 }
 
-/* The row is to be tried again, until it is done, parked, or goes back. */
-static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                                                  uint32_t fate) {
+    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL);
+}
+
+/* Attempts at a row until it is done, parked, or goes back. */
+static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     int what;
     do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
     while (what == DLPI_ROW_AGAIN);
     return what;
-}
-
-/* Call the stage's callback on one row until it is done, parked, or goes back. */
-static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_fate(w->p, t->slot)[row]);
-    return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
 /* Begin a run of rows. */
@@ -289,7 +310,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const dlp_pipe *p = w->p;
     const uint32_t *fate = &dlpi_slot_fate(p, t->slot)[row];
     bool open = p->open_end != 0;
-    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_fate_state(*fate); /* END: seen before */
+    uint32_t state = dlpi_fate_state(*fate); /* END: seen before */
     int what = DLPI_ROW_DONE;
     if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
@@ -305,6 +326,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 }
 
 #define DLPI_AHEAD_BYTES 1024u
+#define DLPI_ZERO_BYTES (64u << 10)
 
 static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
@@ -338,70 +360,37 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
     if (what == DLPI_ROW_LATER) n->later |= bit;
 }
 
-/* The callback of a row has returned rc, and it failed or set lengths. */
-__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                   int rc) {
-    int what;
-    if (rc != 0) rc = dlpi_row_returned(w, row, rc);
-    what = rc != 0 ? dlpi_row_wrong(w, t, row, rc) : dlpi_row_finish(w, t, row, true);
-    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
-}
-
-/* What it wrote into fields that end before the batch came to rc, which is not 0. */
-__attribute__((noinline)) static int dlpi_row_unwritten(dlpi_worker *w, const dlpi_unit *t,
-                                                        uint32_t row, int rc) {
-    int what = dlpi_row_wrong(w, t, row, rc);
-    return what != DLPI_ROW_AGAIN ? what : dlpi_row_again(w, t, row);
-}
-
-/* All rows of a unit of which nothing is known but the indices, in a stage that does no more for a
-   row than these and the call: dlpi_row_try without what others ask, for an empty callback takes
-   less time than the questions. zeroed: they may be cleared first; more: they may have fields that
-   end before the batch, or indices of the stage's own. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, bool zeroed, bool more,
-                                 dlpi_tally *n) {
+/* All rows of a unit of which nothing is known but the indices. ask: of each. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
-    const dlpi_stage *st = w->st;
-    const dlpi_holder_ops *holder = more && dlpi_row_held(w) ? w->p->holder : NULL;
-    const bool writes = holder != NULL && dlpi_row_fills(w);
-    dlpi_worker_block *block = w->block;
-    uint64_t running = (uint64_t)t->slot << 32;
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
-        uint64_t position, index;
-        int rc;
+        int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        position = dlpi_item_row(w, row);
-        index = w->item.index;
-        DLPI_STORE_RLX(&block->current, index); /* for observers */
-        if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items)) {
-            dlpi_tally_add(n, row, dlpi_row_other(w, t, row));
-            continue;
-        }
-        DLPI_STORE_RLX(&block->current_position, position);
-        if (holder != NULL) holder->at(w, row);
-        if (zeroed) dlpi_row_zero(w);
-        if (more) w->item.index -= st->scope.first;
-        DLPI_STORE_RLX(&block->running, running | (row + 1u)); /* X2 to recovery */
-        rc = st->item(st->user, &w->item);
-        if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)))
-            dlpi_tally_add(n, row, dlpi_row_more(w, t, row, rc));
-        else if (writes && DLPI_UNLIKELY((rc = holder->written(w, row)) != 0))
-            dlpi_tally_add(n, row, dlpi_row_unwritten(w, t, row, rc));
+        what = dlpi_row_attempt(w, t, row, 0, ask);
+        if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
+        dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* The same for those that may, apart, so that the others do not ask for it. */
-__attribute__((noinline)) static void dlpi_unit_cleared(dlpi_worker *w, const dlpi_unit *t,
-                                                        dlpi_tally *n) {
-    dlpi_unit_plain(w, t, true, false, n);
+__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
+                                                      dlpi_tally *n) {
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, n);
 }
-__attribute__((noinline)) static void dlpi_unit_more(dlpi_worker *w, const dlpi_unit *t,
-                                                     dlpi_tally *n) {
-    dlpi_unit_plain(w, t, true, true, n);
+
+/* Clear all rows of a plain unit before the first of them is fetched, where they are few bytes and
+   that is all its stage asks for besides. A memset between two copies keeps the second copy's reads
+   from starting early. Returns false, having done nothing, where rows are cleared one by one. */
+__attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlpi_unit *t) {
+    const uint64_t rows = t->end - t->row;
+    if (dlpi_row_has_more(w) || dlpi_row_held(w) || w->st->scope.first != 0 ||
+        rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES)
+        return false;
+    dlpi_rows_zero(w, t->row, rows);
+    return true;
 }
 
 /* Have rows of a unit no records: is nothing known of them but their indices? */
@@ -412,22 +401,13 @@ static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
     return any == 0;
 }
 
-/* The rows of a unit of which some may be done already, or, if it is not simple, have records. */
-static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already, bool simple,
+/* The rows of a unit of which some may be done already, or have a fate. */
+static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t already,
                                dlpi_tally *n) {
-    const dlp_pipe *p = w->p;
     bool ended = false;
-    for (uint32_t r = t->row; r < t->end; r++) {
-        int what = DLPI_ROW_DONE;
-        if (already >> r % DLPI_WORD_ROWS & 1u) continue;
-        if (DLPI_UNLIKELY(!simple))
-            what = dlpi_unit_row(w, t, r, &n->left, &ended);
-        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
-            what = dlpi_row_run(w, t, r);
-        else
-            n->left++;
-        dlpi_tally_add(n, r, what);
-    }
+    for (uint32_t r = t->row; r < t->end; r++)
+        if ((already >> r % DLPI_WORD_ROWS & 1u) == 0)
+            dlpi_tally_add(n, r, dlpi_unit_row(w, t, r, &n->left, &ended));
 }
 
 /* Work on a claimed unit of an item stage. */
@@ -437,10 +417,10 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t done;
-    const bool simple = p->open_end == 0 && (t->untouched || dlpi_unit_blank(p, t));
-    const bool plain = simple && already == 0 && !DLPI_DEBUG;
+    const bool plain =
+        p->open_end == 0 && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
     dlpi_tally n = {0, 0, 0, 0};
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
@@ -449,13 +429,12 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (plain && DLPI_LIKELY(!w->has_special))
-        dlpi_unit_plain(w, t, false, false, &n);
+    if (plain && (!w->has_special || dlpi_unit_zeroed(w, t)))
+        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, &n);
     else if (plain && !dlpi_row_has_more(w))
-        dlpi_row_held(w) || w->st->scope.first != 0 ? dlpi_unit_more(w, t, &n)
-                                                    : dlpi_unit_cleared(w, t, &n);
+        dlpi_unit_cells(w, t, &n);
     else
-        dlpi_unit_rows_run(w, t, already, simple, &n);
+        dlpi_unit_rows_run(w, t, already, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_bump(&w->block->items, done);

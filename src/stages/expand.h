@@ -38,14 +38,6 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
-/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
-static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    return t->untouched && !DLPI_DEBUG && w->st->held == 0 && !p->items.any_ragged &&
-           w->st->w.deadline_ms == 0 &&
-           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
-}
-
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_expand *x = p->source_stage->self;
@@ -63,34 +55,10 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
 }
 
-/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
-static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    const uint32_t n = t->end - t->row;
-    if (!dlpi_expand_simple(w, t)) {
-        dlpi_rows_run(w, t);
-        return;
-    }
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
-    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    dlpi_unpoison(p, t->slot);
-    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, slot->epoch, n);
-    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
-}
-
-static bool dlpi_expand_copy_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_rows_find(w, &t)) return moved;
-    dlpi_expand_copy_rows(w, &t);
-    return true;
+/* Copy the items of a claimed unit. */
+static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
+    for (uint32_t f = 0; f < w->p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    return t->end - t->row;
 }
 
 static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
@@ -141,8 +109,7 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
-        x->copies.step = dlpi_expand_copy_step;
-        x->copies.run = dlpi_expand_copy_rows;
+        x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;

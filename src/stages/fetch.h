@@ -79,44 +79,11 @@ static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
            dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
 }
 
-/* May rows of this unit be read on at once: is nothing asked of a single one? */
-static bool dlpi_fetch_reads(const dlpi_worker *w, const dlpi_unit *t) {
+/* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
+static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
-    return t->untouched && !DLPI_DEBUG && w->st->item == r->fetch && !dlpi_row_has_special(w);
-}
-
-/* The rows of a claimed unit: what is read on at once, and what is left by the callback. That one
-   is not to blame for the first, if we die (X2). */
-static void dlpi_fetch_read_run(dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    dlpi_unit rest = *t;
-    uint32_t n;
-    if (!dlpi_fetch_reads(w, t)) {
-        dlpi_rows_run(w, t);
-        return;
-    }
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    if (w->started) dlpi_unit_ahead(w, t);
-    dlpi_unit_indices(w, t);
-    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(w->p, t->slot)[t->row]); /* for observers */
-    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    n = w->st->dataset->reader->read(w->st->user, w, t);
-    rest.row += n;
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, slot->epoch, n);
-    if (n > 0) dlpi_complete(w, t, dlpi_unit_mask(t->row, rest.row));
-    if (rest.row < rest.end) dlpi_rows_run(w, &rest);
-}
-
-static bool dlpi_fetch_read_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_rows_find(w, &t)) return moved;
-    dlpi_fetch_read_run(w, &t);
-    return true;
+    if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
+    return r->read(w->st->user, w, t);
 }
 
 /* Who writes what is read wants a core, too. */
@@ -136,17 +103,9 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {DLPI_OPS_OF_FETCH,
-                                                   .check = dlpi_fetch_read_chain,
-                                                   .live = dlpi_fetch_read_live,
-                                                   .unit = DLPI_UNIT_ROWS,
-                                                   .layout = dlpi_fetch_kept,
-                                                   .step = dlpi_fetch_read_step,
-                                                   .find = dlpi_rows_find,
-                                                   .run = dlpi_fetch_read_run,
-                                                   .full = dlpi_rows_full,
-                                                   .owes = dlpi_rows_owes,
-                                                   .due = dlpi_rows_due};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {
+    DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
+    .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_IN_FLIGHT};
 

@@ -264,12 +264,12 @@ static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->block->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+    dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
 /* The wait before a retry is no callback's time. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     if (ns == 0) return;
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns() + ns);
     dlpi_batch_backoff(w, ns);

@@ -36,7 +36,7 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
     for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
         uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
-        if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
+        if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
     if (running == 0 || running >> 32 != t->slot) return false;
     *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
@@ -216,9 +216,8 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 
 /* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
 static void dlpi_running_forget(dlpi_worker *w) {
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
-    for (uint32_t i = 0; i < w->n_at_once; i++)
-        DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+    for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }
 
 __attribute__((unused)) /* but by dlpipe_shm.h */

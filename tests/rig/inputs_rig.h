@@ -8,7 +8,7 @@ typedef struct rig2 {
     dlp_repeat_desc repeat;
     int packs; /* 1: pack is in the pipe, else expand is */
     dlp_expand_desc expand;
-    dlp_pack_desc pack;
+    dlp_pack_desc pack; /* needs: pack */
     dlp_dataset dataset;
     dlp_workers_desc fetch;
     dlp_batch_desc batch;
@@ -24,10 +24,8 @@ static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
     if (rc != DLP_OK) return rc;
     dlp_pipe_add_sampler(*p, &r->sampler);
     dlp_pipe_add_repeat(*p, &r->repeat);
-    if (r->packs)
-        dlp_pipe_add_pack(*p, &r->pack);
-    else
-        dlp_pipe_add_expand(*p, &r->expand);
+    if (r->packs) dlp_pipe_add_pack(*p, &r->pack); /* needs: pack */
+    if (!r->packs) dlp_pipe_add_expand(*p, &r->expand);
     dlp_pipe_add_fetch(*p, &f);
     if (r->map) dlp_pipe_add_map(*p, &map);
     dlp_pipe_add_batch(*p, &r->batch);

@@ -1,4 +1,4 @@
-/* needs: parts split join scratch guard cache */
+/* needs: parts split join scratch guard cache pack */
 /* Kinds and options of stages that are wired with each other, and what each does to a row. The
    dataset's item i has the number i, the items of a mix 100000 and on, item j of an expanded or
    found input i the number 4 i + j; all that a row has follows from its number. */

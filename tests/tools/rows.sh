@@ -19,7 +19,7 @@ name == "" && match(head, /^[^;]*\) \{/) {
     sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
 }
 code ~ /->item\(/ && code !~ /source->item\(/ { print "calls", FILENAME, name, FNR }
-code ~ /STORE_[A-Z]+\(&[a-z>-]*->running,/ {
+code ~ /STORE_[A-Z]+\(&?[a-z>-]*(running|at_once\[.*\]),/ {
     print "stores", FILENAME, name, FNR
 }
 code ~ /^}/ || code ~ /^[A-Za-z_].*}$/ { name = ""; head = "" }

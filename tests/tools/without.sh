@@ -1,23 +1,25 @@
 #!/bin/sh
-# A kind of stage can be taken out. In build/without/KIND lie the headers without it, made by
+# Kinds of stages can be taken out. In build/without/KIND lie the headers without it, made by
 # src/join.awk, and the tests without what their tags say is the kind's. The headers compile without
-# a warning, and so few tests pass as fit into a suite.
+# a warning, and so few tests pass as fit into a suite. Of several kinds the folder is KIND+KIND.
 #
-#   tests/tools/without.sh                   each kind in turn, with three tests
+#   tests/tools/without.sh                   each kind in turn, with three tests; the headers alone
+#                                            without all of them, and, with SOAK=1, without each two
 #   tests/tools/without.sh list              the kinds, by their tags in src/api/kinds.h
-#   tests/tools/without.sh KIND headers      the headers alone
-#   tests/tools/without.sh KIND all          and all tests that need no such stage
+#   tests/tools/without.sh KINDS headers     the headers alone
+#   tests/tools/without.sh KINDS all         and all tests that need no such stage
 dir=build/without
 . tests/rig/shell_rig
 # shellcheck disable=SC2034
 few='pipe_basic pipe_ragged samplers'
 
 kinds() {
-    sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h | LC_ALL=C sort -u
+    sed -n 's/.*KIND(.*\/\* needs: \([a-z ]*\) \*\/.*/\1/p' src/api/kinds.h | tr ' ' '\n' |
+        LC_ALL=C sort -u
 }
 
-make_aside() { # KIND
-    dir=build/without/$1
+make_aside() { # KINDS
+    dir=build/without/$(echo "$1" | tr ' ' +)
     fresh_dir
     for p in dlpipe dlpipe_shm dlpipe_s3; do
         awk -v without="$1" -f src/join.awk src/$p.h.in >"$dir/$p.h" || exit 1
@@ -32,13 +34,17 @@ make_aside() { # KIND
     done
 }
 
-# Files whose first line names the kind are left out, of others the lines that end so.
-tests_aside() { # KIND
+# Files whose first line names such a kind are left out, of others the lines that end so.
+tests_aside() { # KINDS
     cp -r Makefile README.md tests examples "$dir/"
-    grep -rlE "/\* needs: ([a-z]+ )*$1 ([a-z]+ )*\*/" tests --include=*.[ch] |
+    grep -rlE "/\* needs: ([a-z]+ )*($(echo "$1" | tr ' ' '|')) ([a-z]+ )*\*/" tests \
+        --include=*.[ch] |
         while read -r f; do
         case $(sed 1q "$f") in
-        "/* needs: "*) rm "$dir/$f" ;;
+        "/* needs: "*)
+            awk -v without="$1" -f src/join.awk "$f" >"$dir/$f"
+            [ -s "$dir/$f" ] || rm "$dir/$f"
+            ;;
         *) awk -v without="$1" -f src/join.awk "$f" >"$dir/$f" ;;
         esac
     done
@@ -51,23 +57,39 @@ names() { # FOLDER: of the tests in C that are left
     done
 }
 
-run_aside() { # KIND TESTS
+run_aside() { # KINDS TESTS
     env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$dir" test O=-O0 TESTS="$2" >"$dir/log" 2>&1 ||
         { tail -n 40 "$dir/log"; fail "tests without $1 fail: $2"; }
     echo "without $1: $(grep " passed, " "$dir/log")"
 }
 
-case ${1:-} in
-list) kinds; exit ;;
-'') todo=$(kinds) ;;
-*) todo=$1; kinds | grep -qx "$1" || { echo "no such kind: $1; there are:"; kinds; exit 1; } ;;
-esac
-for kind in $todo; do
-    make_aside "$kind"
-    [ $wrong -eq 0 ] && [ "${2:-}" != headers ] || continue
-    tests_aside "$kind"
+take_out() { # KINDS [headers|all]
+    make_aside "$1"
+    [ $wrong -eq 0 ] && [ "${2:-}" != headers ] || return
+    tests_aside "$1"
     [ "${2:-}" != all ] || few=$(names "$dir")
-    run_aside "$kind" "$few"
+    run_aside "$1" "$few"
+}
+
+all=$(kinds)
+[ "${1:-}" != list ] || { echo "$all"; exit; }
+for kind in ${1:-}; do
+    echo "$all" | grep -qx "$kind" && continue
+    echo "no such kind: $kind; there are:"
+    echo "$all"
+    exit 1
 done
-[ $wrong -eq 0 ] && echo "without: headers without $(echo $todo | tr '\n' ' ')"
+if [ -n "${1:-}" ]; then
+    take_out "$1" "${2:-}"
+    [ $wrong -eq 0 ]
+    exit
+fi
+for kind in $all; do take_out "$kind"; done
+[ -z "${SOAK:-}" ] || for one in $all; do
+    for two in $all; do
+        [ "$one" = "$two" ] || take_out "$one $two" headers
+    done
+done
+take_out "$(echo $all)" headers
+[ $wrong -eq 0 ] && echo "without: headers without each of $(echo $all), and without all"
 [ $wrong -eq 0 ]

@@ -21,8 +21,11 @@ command -v script >/dev/null 2>&1 || lack='there is no script (bsdutils)'
 # A pipe of three workers, two of them of a stage of its own, that goes on until it is killed. Its
 # names hold what would command a terminal, and what JSON must escape.
 cat >$dir/owner.c <<'END'
-#define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe_shm.h"
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static int fetch(void *user, dlp_item *it) {
     struct timespec t = {0, 200000};
@@ -71,7 +74,7 @@ int main(int argc, char **argv) {
 }
 END
 for e in $dir/owner examples/dlpipe_top; do
-    ${CC:-cc} -std=c11 -O0 -w -o $dir/${e##*/} $e.c -lpthread || exit 1
+    linked $e.c $dir/${e##*/} || exit 1
 done
 top=$dir/dlpipe_top
 name=toptest$$
@@ -82,6 +85,7 @@ begin() { # [process]
     await seen $name || fail "the pipe does not begin: $(cat $dir/owner.said)"
 }
 
+seen_taken() { seen "$1" && grep -q '"taken":1,' $dir/json; }
 seen() { $top --once --json --interval 20 "$1" >$dir/json 2>/dev/null; }
 
 stopped() { # PID...: all their threads
@@ -214,8 +218,11 @@ done
 
 # Every kind of stage has its name: parts, a cache, chunks that are cut.
 cat >$dir/kinds.c <<'END'
-#define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe_shm.h"
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static int load(void *user, dlp_part *part) {
     (void)user;
@@ -253,10 +260,10 @@ int main(void) {
     return 1;
 }
 END
-${CC:-cc} -std=c11 -O0 -w -o $dir/kinds $dir/kinds.c -lpthread || exit 1
+linked $dir/kinds.c $dir/kinds || exit 1
 $dir/kinds &
 owner=$!
-await seen $owner
+await seen_taken $owner
 said=$(sed 's/"links".*//' $dir/json | grep -o '"kind":"[a-z_]*"' | cut -d'"' -f4 | tr '\n' ' ')
 [ "$said" = 'sampler parts fetch cache batch split ' ] || fail "kinds of stages: $said"
 grep -q '"chunks":{"taken":1,"per_epoch":20,"loadable":1[0-9],"in_use":1,"preload":0,"cpu":{' \

@@ -8,7 +8,7 @@ fresh_dir
 
 command -v setsid >/dev/null || skip 'there is no setsid (util-linux)'
 program=$dir/checkpoint
-${CC:-cc} -std=c11 -O0 -o "$program" examples/checkpoint.c -lpthread -lm || exit 1
+linked examples/checkpoint.c "$program" || exit 1
 
 # The processes that run it: trainer, supervisor and workers; no zombies, which have no program.
 alive() {

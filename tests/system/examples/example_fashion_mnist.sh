@@ -8,7 +8,7 @@ fresh_dir
 mkdir $dir/out $dir/data
 
 program=$dir/program
-${CC:-cc} -std=c11 -O3 -o $program examples/fashion_mnist.c -lpthread -lm || exit 1
+linked examples/fashion_mnist.c $program -O3 || exit 1
 
 fresh() {
     rm -rf $dir/data

@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
 }
 END
 ${CC:-cc} -std=c11 -O1 -o "$dir/make" "$dir/make.c" -ljpeg || exit 1
-${CC:-cc} -std=c11 -O1 -o "$dir/jpeg_folder" examples/jpeg_folder.c -lpthread -ljpeg || exit 1
+linked examples/jpeg_folder.c "$dir/jpeg_folder" -ljpeg || exit 1
 
 mkdir "$dir/pictures"
 for size in '224 224' '225 301' '231 224' '259 333' '447 449' '500 375' '1023 900'; do

@@ -8,7 +8,7 @@ fresh_dir
 
 command -v mpicc >/dev/null && command -v mpirun >/dev/null ||
     skip 'there is no mpicc or no mpirun (openmpi-bin, libopenmpi-dev)'
-mpicc -std=c11 -O1 -o $dir/mpi_train examples/mpi_train.c -lpthread -lm || exit 1
+LINKED_CC=mpicc linked examples/mpi_train.c $dir/mpi_train -O1 || exit 1
 DATA='' OFFLINE=1 sh examples/get_fashion_mnist.sh $dir/data >$dir/said 2>&1 ||
     skip 'dataset-fashion-mnist is not installed'
 

@@ -7,7 +7,7 @@ fresh_dir
 
 command -v mpicc >/dev/null && command -v mpirun >/dev/null ||
     skip 'there is no mpicc or no mpirun (openmpi-bin, libopenmpi-dev)'
-mpicc -std=c11 -O1 -o $dir/mpi_filter examples/mpi_filter.c -lpthread -lm || exit 1
+LINKED_CC=mpicc linked examples/mpi_filter.c $dir/mpi_filter || exit 1
 
 flags=
 if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then

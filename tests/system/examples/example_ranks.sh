@@ -9,7 +9,7 @@ dir=$(pwd)/build/example_ranks
 fresh_dir
 
 program=$dir/ranks
-${CC:-cc} -std=c11 -O1 -o "$program" examples/ranks.c -lpthread || exit 1
+linked examples/ranks.c "$program" -O1 || exit 1
 for name in $(env | sed -n 's/^\([A-Z0-9_]*\)=.*/\1/p'); do
     case $name in RANK | WORLD_SIZE | LOCAL_* | TORCHELASTIC_* | *PMI_* | OMPI_* | MV2_* | SLURM_*)
         unset "$name"

@@ -40,7 +40,7 @@ fi
 
 fresh_dir
 command -v python3 >/dev/null || skip 'there is no python3, which starts the server'
-(${CC:-cc} -std=c11 -O0 -o $dir/program examples/s3_train.c -lpthread -lm >$dir/log 2>&1
+(linked examples/s3_train.c $dir/program >$dir/log 2>&1
     : >$dir/compiled) &
 images_of $dir/train 200
 images_of $dir/t10k 70

@@ -12,7 +12,7 @@ fresh_dir
 
 for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
     epochs table tar pack join; do
-    ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
+    linked examples/$e.c $dir/$e || exit 1
 done
 
 # loader: two epochs of 16 batches, the last of 40 items, each epoch in an order of its own.
@@ -175,7 +175,7 @@ positions() {
     timeout 60 $dir/positions -f 30 -n 60 "$@" $dir/games 2>&1
 }
 if printf '#include <zlib.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1; then
-    ${CC:-cc} -std=c11 -O1 -o $dir/positions examples/positions.c -lpthread -lm -lz || exit 1
+    linked examples/positions.c $dir/positions -lz || exit 1
     mkdir -p $dir/games
     positions >$dir/said || fail "positions: $(cat $dir/said)"
     grep -q '^[0-9]* positions/s of 2 ranks; two plain threads, .*: [1-9]' $dir/said ||
@@ -202,7 +202,7 @@ fi
 
 # chunks: validation gets better, then training stops early; in lives that end anywhere, without
 # loader threads, and with any preload it learns the same; Ctrl-C leaves what was learnt.
-${CC:-cc} -std=c11 -O2 -o $dir/chunks examples/chunks.c -lpthread -lm || exit 1
+linked examples/chunks.c $dir/chunks -O2 || exit 1
 chunks() {
     timeout 60 $dir/chunks -n 2500 -c 250 "$@" 2>$dir/why || fail "chunks $*: $(cat $dir/why)"
 }

@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pack */
 /* Ranks that agree on where an epoch ends: each in a thread, with an all-reduce for agree and one
    for its training step, so that whatever waits for something else than a step of the others hangs,
    which is told. Equal steps, rows as written down, ends, failures, resumes. agree [seed] */

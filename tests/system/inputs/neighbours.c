@@ -1,4 +1,4 @@
-/* needs: parts split join scratch guard cache */
+/* needs: parts split join scratch guard cache pack */
 /* Each kind and option of stages beside each other one (tests/rig/neighbours.h): a wiring is either
    refused, by a stage or a field that the error names, or it gives the rows that a direct program
    writes down: inline, then with workers in threads and in processes, resumed and sought after any

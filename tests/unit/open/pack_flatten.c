@@ -1,4 +1,4 @@
-/* needs: parts */
+/* needs: parts pack */
 /* The one cu_seqlens of a batch, out of those of its rows: batches written by hand, and the
    segments that they are said to have. */
 #define _GNU_SOURCE
