@@ -7789,12 +7789,12 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
-/* Areas of the region: the pipe's, by these numbers, and of each stage up to DLPI_OWN_AREAS, by
-   numbers of its kind (DLPI_OWN). What observers read: the header, its table of records, and the
-   areas that these speak of: of the pipe's those below DLPI_REC_COUNT, of a stage's all but the
-   last. Numbers are only ever added, structs only ever grow at their ends, and a record says how
-   far its elements are apart: so an older monitor reads a newer region. What else changes takes a
-   new DLPI_FORMAT. The plan has areas of one class in the order of their numbers. */
+/* Areas of the region. The pipe has those below. Each stage has up to DLPI_OWN_AREAS of its own,
+   by numbers of its kind: DLPI_OWN gives their ids. Observers read the header, the table of records
+   and the areas that records speak of: areas of the pipe below DLPI_REC_COUNT, and areas of stages
+   but for the last of each. Numbers are only ever added, structs only ever grow at their ends, and
+   a record says how far its elements are apart: so an older monitor reads a newer region. What else
+   changes takes a new DLPI_FORMAT. Areas of one class have their lines in the plan by id. */
 enum {
     DLPI_REC_CTL = 1,
     DLPI_REC_ITEM_CELLS,
@@ -7821,7 +7821,7 @@ enum {
     DLPI_AREAS = DLPI_AREA_OWN + DLPI_OWN_AREAS * DLP_MAX_STAGES
 };
 #define DLPI_OWN(stage, number) (DLPI_AREA_OWN + (int)(stage)*DLPI_OWN_AREAS + (number))
-#define DLPI_RECORDS 37 /* more than there can be: few stages have more than one to be read */
+#define DLPI_RECORDS 37 /* more than are used: few stages show observers more than one area */
 
 /* A counter of the user's, as it is now: words, which observers copy one by one. */
 typedef struct dlpi_counter_rec {
@@ -8296,9 +8296,8 @@ typedef struct dlpi_stage_ops {
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p,
-                 struct dlpi_stage *st); /* the region is there: what it says of itself,
-                                                         too */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there: it writes there, too,
+                                                         what observers read once */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
@@ -8338,7 +8337,7 @@ typedef struct dlpi_stage_ops {
 typedef struct dlpi_field { /* a field laid out in a cell */
     union {
         dlp_field f;
-        const char *name; /* f's, which is its stage's */
+        const char *name; /* the name in f, which the stage owns */
     };
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
@@ -8376,9 +8375,9 @@ typedef struct dlpi_stage {
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
     void *user;
-    dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
+    dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
     int32_t in_flight;    /* items at once in a worker, 0: one after the other */
-    dlp_field *fields;    /* [n_fields] of its desc, copied, and their names: its own memory */
+    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -8568,10 +8567,10 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* What an area is in the plan. */
+/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
 enum {
     DLPI_PLAN_SLOTS = 1,
-    DLPI_PLAN_WORDS, /* as one */
+    DLPI_PLAN_WORDS,
     DLPI_PLAN_ITEMS,
     DLPI_PLAN_OWN,
     DLPI_PLAN_RECORDS,
@@ -8764,7 +8763,7 @@ struct dlp_pipe {
 };
 
 static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
-    return p->sampler->self; /* of each kind of sampler it is the first */
+    return p->sampler->self; /* each kind of sampler begins with it */
 }
 
 /* A counter's ring has the bytes of a worker's. */
@@ -8781,7 +8780,7 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t 
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Put one that has a line in the plan. */
+/* Put an area that has a line in the plan. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
     dlpi_area_add(p, id, stride, count, align);
@@ -14969,7 +14968,7 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* How many buffers the sink has; 0: there is none. */
+/* Buffers of the sink; 0 means that there is none. */
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
     return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
 }
@@ -18258,7 +18257,7 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* What is with a row on its way to the cache: asked for where stages lie between. */
+/* The word of a row on its way to the cache. It is there if stages lie between. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);

@@ -114,7 +114,7 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
-/* How many buffers the sink has; 0: there is none. */
+/* Buffers of the sink; 0 means that there is none. */
 static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
     return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
 }

@@ -241,9 +241,8 @@ typedef struct dlpi_stage_ops {
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p,
-                 struct dlpi_stage *st); /* the region is there: what it says of itself,
-                                                         too */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there: it writes there, too,
+                                                         what observers read once */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */

@@ -11,7 +11,7 @@
 typedef struct dlpi_field { /* a field laid out in a cell */
     union {
         dlp_field f;
-        const char *name; /* f's, which is its stage's */
+        const char *name; /* the name in f, which the stage owns */
     };
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
@@ -49,9 +49,9 @@ typedef struct dlpi_stage {
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
     void *user;
-    dlp_dataset *dataset; /* that it fetches from, in self; NULL: it fetches nothing */
+    dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
     int32_t in_flight;    /* items at once in a worker, 0: one after the other */
-    dlp_field *fields;    /* [n_fields] of its desc, copied, and their names: its own memory */
+    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -241,10 +241,10 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* What an area is in the plan. */
+/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
 enum {
     DLPI_PLAN_SLOTS = 1,
-    DLPI_PLAN_WORDS, /* as one */
+    DLPI_PLAN_WORDS,
     DLPI_PLAN_ITEMS,
     DLPI_PLAN_OWN,
     DLPI_PLAN_RECORDS,
@@ -437,7 +437,7 @@ struct dlp_pipe {
 };
 
 static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
-    return p->sampler->self; /* of each kind of sampler it is the first */
+    return p->sampler->self; /* each kind of sampler begins with it */
 }
 
 /* A counter's ring has the bytes of a worker's. */
@@ -454,7 +454,7 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t 
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Put one that has a line in the plan. */
+/* Put an area that has a line in the plan. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
     dlpi_area_add(p, id, stride, count, align);

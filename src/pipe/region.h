@@ -61,12 +61,12 @@
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
-/* Areas of the region: the pipe's, by these numbers, and of each stage up to DLPI_OWN_AREAS, by
-   numbers of its kind (DLPI_OWN). What observers read: the header, its table of records, and the
-   areas that these speak of: of the pipe's those below DLPI_REC_COUNT, of a stage's all but the
-   last. Numbers are only ever added, structs only ever grow at their ends, and a record says how
-   far its elements are apart: so an older monitor reads a newer region. What else changes takes a
-   new DLPI_FORMAT. The plan has areas of one class in the order of their numbers. */
+/* Areas of the region. The pipe has those below. Each stage has up to DLPI_OWN_AREAS of its own,
+   by numbers of its kind: DLPI_OWN gives their ids. Observers read the header, the table of records
+   and the areas that records speak of: areas of the pipe below DLPI_REC_COUNT, and areas of stages
+   but for the last of each. Numbers are only ever added, structs only ever grow at their ends, and
+   a record says how far its elements are apart: so an older monitor reads a newer region. What else
+   changes takes a new DLPI_FORMAT. Areas of one class have their lines in the plan by id. */
 enum {
     DLPI_REC_CTL = 1,
     DLPI_REC_ITEM_CELLS,
@@ -93,7 +93,7 @@ enum {
     DLPI_AREAS = DLPI_AREA_OWN + DLPI_OWN_AREAS * DLP_MAX_STAGES
 };
 #define DLPI_OWN(stage, number) (DLPI_AREA_OWN + (int)(stage)*DLPI_OWN_AREAS + (number))
-#define DLPI_RECORDS 37 /* more than there can be: few stages have more than one to be read */
+#define DLPI_RECORDS 37 /* more than are used: few stages show observers more than one area */
 
 /* A counter of the user's, as it is now: words, which observers copy one by one. */
 typedef struct dlpi_counter_rec {

@@ -66,7 +66,7 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* What is with a row on its way to the cache: asked for where stages lie between. */
+/* The word of a row on its way to the cache. It is there if stages lie between. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);
