@@ -61,12 +61,12 @@
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
-/* Areas of the region. The pipe has those below. Each stage has up to DLPI_OWN_AREAS of its own,
-   by numbers of its kind: DLPI_OWN gives their ids. Observers read the header, the table of records
-   and the areas that records speak of: areas of the pipe below DLPI_REC_COUNT, and areas of stages
-   but for the last of each. Numbers are only ever added, structs only ever grow at their ends, and
-   a record says how far its elements are apart: so an older monitor reads a newer region. What else
-   changes takes a new DLPI_FORMAT. Areas of one class have their lines in the plan by id. */
+/* Areas of the region. The pipe has those below. Each stage has up to DLPI_OWN_AREAS of its own, by
+   numbers of its kind; DLPI_OWN gives their ids. Observers read the header, the table of records,
+   and the areas of which records speak. These are the pipe's areas below DLPI_REC_COUNT, and all
+   areas of a stage but the last. Numbers are only ever added, structs only ever grow at their ends,
+   and a record says how far its elements are apart. So an older monitor reads a newer region. What
+   else changes takes a new DLPI_FORMAT. The plan has the areas of one class by their ids. */
 enum {
     DLPI_REC_CTL = 1,
     DLPI_REC_ITEM_CELLS,
