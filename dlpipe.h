@@ -8701,7 +8701,7 @@ struct dlp_pipe {
     int any_inline;
     /* layout */
     dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
-    int source_areas;            /* the id of the source's first, if it has any */
+    const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
@@ -15394,18 +15394,20 @@ _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
 /* Areas of a stage that has cells of inputs: DLPI_OWN_LINK and so on, up to DLPI_OWN_HIDDEN. */
 enum { DLPI_INPUTS_CELLS, DLPI_INPUTS_RECORDS, DLPI_INPUTS_COUNTS, DLPI_INPUTS_BITS };
 
+static inline void *dlpi_input_area(const dlp_pipe *p, int number, uint64_t i) {
+    return p->region + p->inputs[number].offset + i * p->inputs[number].stride;
+}
 static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, p->source_areas + DLPI_INPUTS_RECORDS, i);
+    return dlpi_input_area(p, DLPI_INPUTS_RECORDS, i);
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, p->source_areas + DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
+    return (uint8_t *)dlpi_input_area(p, DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
 }
 static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
     return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
 }
 static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
-    const dlpi_area *records = &p->areas[p->source_areas + DLPI_INPUTS_RECORDS];
-    const uint64_t bytes = records->stride - offsetof(dlpi_input, tail);
+    const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
@@ -15413,7 +15415,7 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->areas[p->source_areas + DLPI_INPUTS_CELLS].count;
+    return (uint32_t)p->inputs[DLPI_INPUTS_CELLS].count;
 }
 
 /* ---- which cells may be open ---- */
@@ -15421,7 +15423,8 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 /* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
-    const int own = p->source_areas = DLPI_OWN(st->id, 0);
+    const int own = DLPI_OWN(st->id, 0);
+    p->inputs = &p->areas[own];
     dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
     dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
                    dlpi_input_record(run), cells, DLPI_LINE);
@@ -15429,7 +15432,7 @@ static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells
                    dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
-    return dlpi_area_at(p, p->source_areas + DLPI_INPUTS_BITS, c / 64);
+    return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
 /* The first cell from c on that may be; or as many as there are. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
@@ -15465,7 +15468,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->areas[p->source_areas + DLPI_INPUTS_CELLS].stride;
+    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
@@ -18360,10 +18363,9 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
-    uint64_t n;
+    const uint64_t n = p->fetch->dataset->n_items;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    n = c->bytes / c->cell_bytes;
-    c->n_cells = n < p->fetch->dataset->n_items ? n : p->fetch->dataset->n_items;
+    c->n_cells = c->bytes / c->cell_bytes < n ? c->bytes / c->cell_bytes : n;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
@@ -18372,8 +18374,8 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t *items = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0);
-    *items = p->fetch->dataset->n_items;
+    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
+        p->fetch->dataset->n_items;
 }
 
 /* What of the cache is in use. */
@@ -19731,8 +19733,7 @@ static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 /* Workers of rows are the first of all. */
 static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
-    dlpi_worker *w = p->workers;
-    for (; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+    for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
         dlpi_order_live(p, &dlpi_near_of(w)->order);
     }
@@ -19756,15 +19757,14 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take >= 8 || w->st->n_workers > 4) {
+        if (take >= 8 || w->st->n_workers > 4)
             dlpi_order_block(&k->order, slot->epoch, first, take, index);
-        } else {
+        else
             for (uint32_t i = 0; i < take; i++) {
                 if (k->epoch != slot->epoch || first + i - k->first >= k->n)
                     dlpi_near_have(k, slot->epoch, first + i, p->samples);
                 index[i] = k->index[first + i - k->first];
             }
-        }
         index += take;
         at += take;
         n -= take;
@@ -20671,7 +20671,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
-    const uint64_t stride = p->areas[p->source_areas + DLPI_INPUTS_CELLS].stride;
+    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;

@@ -95,18 +95,20 @@ _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
 /* Areas of a stage that has cells of inputs: DLPI_OWN_LINK and so on, up to DLPI_OWN_HIDDEN. */
 enum { DLPI_INPUTS_CELLS, DLPI_INPUTS_RECORDS, DLPI_INPUTS_COUNTS, DLPI_INPUTS_BITS };
 
+static inline void *dlpi_input_area(const dlp_pipe *p, int number, uint64_t i) {
+    return p->region + p->inputs[number].offset + i * p->inputs[number].stride;
+}
 static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, p->source_areas + DLPI_INPUTS_RECORDS, i);
+    return dlpi_input_area(p, DLPI_INPUTS_RECORDS, i);
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, p->source_areas + DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
+    return (uint8_t *)dlpi_input_area(p, DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
 }
 static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
     return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
 }
 static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
-    const dlpi_area *records = &p->areas[p->source_areas + DLPI_INPUTS_RECORDS];
-    const uint64_t bytes = records->stride - offsetof(dlpi_input, tail);
+    const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
@@ -114,7 +116,7 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->areas[p->source_areas + DLPI_INPUTS_CELLS].count;
+    return (uint32_t)p->inputs[DLPI_INPUTS_CELLS].count;
 }
 
 /* ---- which cells may be open ---- */
@@ -122,7 +124,8 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 /* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
-    const int own = p->source_areas = DLPI_OWN(st->id, 0);
+    const int own = DLPI_OWN(st->id, 0);
+    p->inputs = &p->areas[own];
     dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
     dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
                    dlpi_input_record(run), cells, DLPI_LINE);
@@ -130,7 +133,7 @@ static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells
                    dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
-    return dlpi_area_at(p, p->source_areas + DLPI_INPUTS_BITS, c / 64);
+    return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
 /* The first cell from c on that may be; or as many as there are. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
@@ -166,7 +169,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->areas[p->source_areas + DLPI_INPUTS_CELLS].stride;
+    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }

@@ -375,7 +375,7 @@ struct dlp_pipe {
     int any_inline;
     /* layout */
     dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
-    int source_areas;            /* the id of the source's first, if it has any */
+    const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */

@@ -169,10 +169,9 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
-    uint64_t n;
+    const uint64_t n = p->fetch->dataset->n_items;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    n = c->bytes / c->cell_bytes;
-    c->n_cells = n < p->fetch->dataset->n_items ? n : p->fetch->dataset->n_items;
+    c->n_cells = c->bytes / c->cell_bytes < n ? c->bytes / c->cell_bytes : n;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
@@ -181,8 +180,8 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t *items = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0);
-    *items = p->fetch->dataset->n_items;
+    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
+        p->fetch->dataset->n_items;
 }
 
 /* What of the cache is in use. */

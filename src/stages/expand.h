@@ -44,7 +44,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
-    const uint64_t stride = p->areas[p->source_areas + DLPI_INPUTS_CELLS].stride;
+    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;

@@ -50,8 +50,7 @@ static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
 /* Workers of rows are the first of all. */
 static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
-    dlpi_worker *w = p->workers;
-    for (; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+    for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
         dlpi_order_live(p, &dlpi_near_of(w)->order);
     }
@@ -75,15 +74,14 @@ static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take >= 8 || w->st->n_workers > 4) {
+        if (take >= 8 || w->st->n_workers > 4)
             dlpi_order_block(&k->order, slot->epoch, first, take, index);
-        } else {
+        else
             for (uint32_t i = 0; i < take; i++) {
                 if (k->epoch != slot->epoch || first + i - k->first >= k->n)
                     dlpi_near_have(k, slot->epoch, first + i, p->samples);
                 index[i] = k->index[first + i - k->first];
             }
-        }
         index += take;
         at += take;
         n -= take;

@@ -404,7 +404,7 @@ static void inputs_setup(void) {
     pipe_.region = (uint8_t *)&w.region;
     pipe_.ctl = &w.ctl;
     pipe_.workers = workers;
-    pipe_.source_areas = DLPI_OWN(0, 0);
+    pipe_.inputs = &pipe_.areas[DLPI_OWN(0, 0)];
     pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_CELLS)].count = cells();
     pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_RECORDS)].stride = sizeof(dlpi_input);
     pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_BITS)].offset =
