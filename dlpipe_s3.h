@@ -31,7 +31,7 @@
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
-   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
    >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
@@ -123,6 +123,8 @@
      If-Match of ours; another version id or
      Content-Encoding; no ETag, and another
      Last-Modified
+     bytes of a whole object that do not      from the beginning over another connection, once;
+     have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -175,9 +177,9 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   A client is a shared mapping of 65 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
-   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
+   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
 
    Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back
@@ -194,7 +196,8 @@
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, after dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
      DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
-     DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
+     DLPIPE_NO_SIMD         [impl]     SHA-256 and checksums without the processor's own
+                                       instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
    with -D_GNU_SOURCE. Link -lpthread where libc has threads apart.
@@ -207,7 +210,10 @@
      size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
-   * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
+   * CRC64NVME and CRC32C are compared, if all of an object is read, and the server tells one of
+     type FULL_OBJECT. AWS does so with the whole, and with a range that is a part as it was
+     uploaded, but not with other ranges, which larger objects are read in (part_bytes). Other
+     checksums are not computed. There, and for PUT, TCP's and TLS' must do.
    * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
      unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
@@ -395,8 +401,9 @@ extern "C" {
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
      web identity           AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME:
                             asked of STS (AWS_ENDPOINT_URL_STS), which wants TLS
-     profile                web_identity_token_file with role_arn; aws_access_key_id with
-                            aws_secret_access_key; credential_process
+     profile                web_identity_token_file with role_arn; role_arn with source_profile or
+                            credential_source; aws_access_key_id with aws_secret_access_key;
+                            credential_process
      container              AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, or _FULL_URI; with
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
@@ -406,9 +413,14 @@ extern "C" {
    serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
    files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
    first before the second. A credential_process is started without a shell, in a group of its own,
-   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
-   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
-   be.
+   with no descriptors but its output, standard error and an empty input, and has a minute. Single
+   sign-on and codes of a device (mfa_serial) are for a credential_process to do, and said to be.
+
+   A role_arn is assumed of STS with the credentials of the profile source_profile, or of
+   credential_source: Environment, EcsContainer, Ec2InstanceMetadata. role_session_name, external_id
+   and duration_seconds are passed on. The source may have a role, too, up to 3 in all; its keys
+   come before its role. A profile that names itself must have keys. Profiles that lead in a circle
+   are refused, and named.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
@@ -529,6 +541,11 @@ typedef struct dlp_s3_desc {
                                     request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
                                     environment: AWS_REQUEST_PAYER, "requester" */
+    int32_t checksums;           /* 1: an object that is read whole is compared with the CRC64NVME
+                                    or CRC32C that the server tells of it. -1: it is not. 0: where
+                                    that is cheap (x86-64 with VPCLMULQDQ), unless one of these
+                                    says "when_required": AWS_RESPONSE_CHECKSUM_VALIDATION;
+                                    profile: response_checksum_validation */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
@@ -1004,6 +1021,14 @@ static inline void dlpi_s3_one_line(char *text) {
         if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
+/* True if a word is one of a list, in which each has blanks around it. word: "" or NULL: none. */
+static bool dlpi_s3_listed(const char *list, const char *word) {
+    size_t n = word ? strlen(word) : 0;
+    if (n == 0 || strchr(word, ' ')) return false;
+    while ((list = strstr(list, word)) != NULL && (list[-1] != ' ' || list[n] != ' ')) list++;
+    return list != NULL;
+}
+
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
@@ -1111,7 +1136,7 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
 
 /* Four rounds: words 4 * i .. 4 * i + 3, which for i >= 4 come from the four groups before them. */
 #define DLPI_S3_SHA_FOUR(i) \
-    do { \
+    { \
         if ((i) >= 4) \
             m[(i)&3] = _mm_sha256msg2_epu32( \
                 _mm_add_epi32(_mm_sha256msg1_epu32(m[(i)&3], m[((i) + 1) & 3]), \
@@ -1121,7 +1146,10 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
             m[(i)&3], _mm_loadu_si128((const __m128i *)(const void *)(dlpi_s3_sha_k + 4 * (i)))); \
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, kw); \
         abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(kw, 0x0E)); \
-    } while (0)
+    }
+
+#define DLPI_S3_SHA_ALL(x) \
+    x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14) x(15)
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_t state[8],
                                                                          const uint8_t *p,
@@ -1138,22 +1166,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_
             m[i] = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
             m[i] = _mm_shuffle_epi8(m[i], swap);
         }
-        DLPI_S3_SHA_FOUR(0);
-        DLPI_S3_SHA_FOUR(1);
-        DLPI_S3_SHA_FOUR(2);
-        DLPI_S3_SHA_FOUR(3);
-        DLPI_S3_SHA_FOUR(4);
-        DLPI_S3_SHA_FOUR(5);
-        DLPI_S3_SHA_FOUR(6);
-        DLPI_S3_SHA_FOUR(7);
-        DLPI_S3_SHA_FOUR(8);
-        DLPI_S3_SHA_FOUR(9);
-        DLPI_S3_SHA_FOUR(10);
-        DLPI_S3_SHA_FOUR(11);
-        DLPI_S3_SHA_FOUR(12);
-        DLPI_S3_SHA_FOUR(13);
-        DLPI_S3_SHA_FOUR(14);
-        DLPI_S3_SHA_FOUR(15);
+        DLPI_S3_SHA_ALL(DLPI_S3_SHA_FOUR)
         abef = _mm_add_epi32(abef, abef_before);
         cdgh = _mm_add_epi32(cdgh, cdgh_before);
     }
@@ -1324,6 +1337,210 @@ static void dlpi_s3_hex(char *to, const uint8_t *bytes, size_t n) {
     to[2 * n] = '\0';
 }
 
+/* ---- CRC-32C and CRC-64/NVME, of bodies ----
+   Both are one computation: reflected, with all ones before and after. A CRC of 32 bits with
+   polynomial P is one of 64 bits with P * x^32, whose upper half stays 0. Bit i of a word is the
+   coefficient of x^(63 - i). A processor that multiplies polynomials folds bits over those that
+   follow (Gopal and others, Fast CRC Computation for Generic Polynomials Using PCLMULQDQ, Intel,
+   2009). Others look eight bytes up at once. Tables and constants are made from the polynomial,
+   when a client is opened. */
+
+enum { DLPI_S3_CRC_NONE = 0, DLPI_S3_CRC32C, DLPI_S3_CRC64NVME, DLPI_S3_CRCS };
+
+typedef struct dlpi_s3_crc_table {
+    uint64_t poly, ones;
+    uint64_t far[2], all[2], next[2]; /* x^n for folding over 256 bytes, 128 and 16 */
+    uint64_t byte[8][256];            /* byte[k][b]: b with k zero bytes after it */
+    int32_t way; /* 0: tables; 1, 2: products of 128 bits, and of twice as many */
+} dlpi_s3_crc_table;
+
+static dlpi_s3_crc_table dlpi_s3_crc_tables[DLPI_S3_CRCS] = {
+    [DLPI_S3_CRC32C] = {.poly = 0x82f63b78, .ones = 0xffffffff},
+    [DLPI_S3_CRC64NVME] = {.poly = 0x9a6c9329ac4bc9b5, .ones = UINT64_MAX}};
+
+static const char *dlpi_s3_crc_name(int kind) {
+    return kind == DLPI_S3_CRC32C ? "CRC32C" : kind == DLPI_S3_CRC64NVME ? "CRC64NVME" : "none";
+}
+
+/* The product of two polynomials, modulo the table's. */
+static uint64_t dlpi_s3_crc_times(const dlpi_s3_crc_table *t, uint64_t a, uint64_t b) {
+    uint64_t sum = 0;
+    for (; a; a <<= 1) {
+        sum ^= b & (0 - (a >> 63));
+        b = b >> 1 ^ (t->poly & (0 - (b & 1)));
+    }
+    return sum;
+}
+
+/* x^n, modulo the table's polynomial. */
+static uint64_t dlpi_s3_crc_power(const dlpi_s3_crc_table *t, uint64_t n) {
+    uint64_t power = 1ull << 63, square = 1ull << 62;
+    for (; n; n >>= 1) {
+        if (n & 1) power = dlpi_s3_crc_times(t, power, square);
+        square = dlpi_s3_crc_times(t, square, square);
+    }
+    return power;
+}
+
+/* The part of a whole's CRC that a piece contributes: its own CRC, with so many bytes after it. The
+   CRC of the whole is the exclusive or of those of its pieces. */
+static uint64_t dlpi_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
+    const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
+    uint64_t eight = bytes ? dlpi_s3_crc_power(t, 8) : 0; /* 8 * bytes might not fit */
+    for (; bytes; bytes >>= 1) {
+        if (bytes & 1) crc = dlpi_s3_crc_times(t, crc, eight);
+        eight = dlpi_s3_crc_times(t, eight, eight);
+    }
+    return crc;
+}
+
+static uint64_t dlpi_s3_crc_plain(const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p,
+                                  size_t n) {
+    for (; n >= 8; p += 8, n -= 8) {
+        for (int i = 0; i < 8; i++) crc ^= (uint64_t)p[i] << (8 * i);
+        crc = t->byte[7][crc & 255] ^ t->byte[6][crc >> 8 & 255] ^ t->byte[5][crc >> 16 & 255] ^
+              t->byte[4][crc >> 24 & 255] ^ t->byte[3][crc >> 32 & 255] ^
+              t->byte[2][crc >> 40 & 255] ^ t->byte[1][crc >> 48 & 255] ^ t->byte[0][crc >> 56];
+    }
+    for (; n > 0; p++, n--) crc = crc >> 8 ^ t->byte[0][(crc ^ *p) & 255];
+    return crc;
+}
+
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+typedef __m128i dlpi_s3_lane;
+#define DLPI_S3_CRC_TARGET __attribute__((target("pclmul,sse2")))
+#define DLPI_S3_LANE(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#define DLPI_S3_LANE_KEEP(p, lane) _mm_storeu_si128((__m128i *)(void *)(p), lane)
+#define DLPI_S3_LANE_XOR(a, b) _mm_xor_si128(a, b)
+#define DLPI_S3_LANE_LOWS(a, b) _mm_clmulepi64_si128(a, b, 0x00)
+#define DLPI_S3_LANE_HIGHS(a, b) _mm_clmulepi64_si128(a, b, 0x11)
+static int dlpi_s3_crc_way(void) {
+    if (!__builtin_cpu_supports("pclmul")) return 0;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq") ? 2 : 1;
+}
+#elif defined(__aarch64__) && !defined(__AARCH64EB__) && !defined(DLPIPE_NO_SIMD) && \
+    (defined(__ARM_FEATURE_AES) || !defined(__clang__))
+typedef uint64x2_t dlpi_s3_lane;
+#define DLPI_S3_CRC_TARGET __attribute__((target("+crypto")))
+#define DLPI_S3_LANE(p) vreinterpretq_u64_u8(vld1q_u8((const uint8_t *)(p)))
+#define DLPI_S3_LANE_KEEP(p, lane) vst1q_u8(p, vreinterpretq_u8_u64(lane))
+#define DLPI_S3_LANE_XOR(a, b) veorq_u64(a, b)
+#define DLPI_S3_LANE_TIMES(a, b, i) \
+    vreinterpretq_u64_p128(vmull_p64(vgetq_lane_u64(a, i), vgetq_lane_u64(b, i)))
+#define DLPI_S3_LANE_LOWS(a, b) DLPI_S3_LANE_TIMES(a, b, 0)
+#define DLPI_S3_LANE_HIGHS(a, b) DLPI_S3_LANE_TIMES(a, b, 1)
+static int dlpi_s3_crc_way(void) { return (getauxval(AT_HWCAP) & 1u << 4) != 0; /* HWCAP_PMULL */ }
+#else
+#define DLPI_S3_CRC_PLAIN
+#endif
+
+/* Eight lanes side by side, each in a register. */
+#define DLPI_S3_LANES(x) x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7)
+
+#ifndef DLPI_S3_CRC_PLAIN
+#define DLPI_S3_LANE_FOLD(lane, by, more) \
+    DLPI_S3_LANE_XOR(DLPI_S3_LANE_XOR(DLPI_S3_LANE_LOWS(lane, by), DLPI_S3_LANE_HIGHS(lane, by)), \
+                     more)
+#define DLPI_S3_LANE_BEGIN(i) dlpi_s3_lane lane##i = DLPI_S3_LANE(p + 16 * (i));
+#define DLPI_S3_LANE_STEP(i) lane##i = DLPI_S3_LANE_FOLD(lane##i, all, DLPI_S3_LANE(p + 16 * (i)));
+#define DLPI_S3_LANE_JOIN(i) one = DLPI_S3_LANE_FOLD(one, next, lane##i);
+
+/* The register after n bytes, a multiple of 16, and 128 at least. */
+DLPI_S3_CRC_TARGET static uint64_t dlpi_s3_crc_fast(const dlpi_s3_crc_table *t, uint64_t crc,
+                                                    const uint8_t *p, size_t n) {
+    dlpi_s3_lane all = DLPI_S3_LANE(t->all), next = DLPI_S3_LANE(t->next), one;
+    uint64_t first[2] = {crc, 0};
+    uint8_t last[16] = {0};
+    DLPI_S3_LANES(DLPI_S3_LANE_BEGIN)
+    lane0 = DLPI_S3_LANE_XOR(lane0, DLPI_S3_LANE(first));
+    for (p += 128, n -= 128; n >= 128; p += 128, n -= 128) { DLPI_S3_LANES(DLPI_S3_LANE_STEP) }
+    one = DLPI_S3_LANE(last);
+    DLPI_S3_LANES(DLPI_S3_LANE_JOIN)
+    for (; n; p += 16, n -= 16) one = DLPI_S3_LANE_FOLD(one, next, DLPI_S3_LANE(p));
+    DLPI_S3_LANE_KEEP(last, one);
+    return dlpi_s3_crc_plain(t, 0, last, 16);
+}
+#else
+#define dlpi_s3_crc_fast dlpi_s3_crc_plain
+static int dlpi_s3_crc_way(void) { return 0; }
+#endif
+
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+#define DLPI_S3_WIDE(i) _mm256_loadu_si256((const __m256i *)(const void *)(p + 32 * (i)))
+#define DLPI_S3_WIDE_BEGIN(i) __m256i lane##i = DLPI_S3_WIDE(i);
+#define DLPI_S3_WIDE_STEP(i) \
+    lane##i = _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(lane##i, by, 0x00), \
+                                                _mm256_clmulepi64_epi128(lane##i, by, 0x11)), \
+                               DLPI_S3_WIDE(i));
+#define DLPI_S3_WIDE_KEEP(i) _mm256_storeu_si256((__m256i *)(void *)(left + 32 * (i)), lane##i);
+
+/* The same, of a multiple of 256 bytes, by twice as wide products. What they leave stands for all
+   bytes before it. */
+__attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
+    const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {
+    __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->far));
+    uint8_t left[256];
+    DLPI_S3_LANES(DLPI_S3_WIDE_BEGIN)
+    lane0 = _mm256_xor_si256(lane0, _mm256_set_epi64x(0, 0, 0, (int64_t)crc));
+    for (p += 256, n -= 256; n; p += 256, n -= 256) { DLPI_S3_LANES(DLPI_S3_WIDE_STEP) }
+    DLPI_S3_LANES(DLPI_S3_WIDE_KEEP)
+    return dlpi_s3_crc_fast(t, 0, left, sizeof left);
+}
+#else
+#define dlpi_s3_crc_wide dlpi_s3_crc_fast
+#endif
+
+static void dlpi_s3_crc_make(void) {
+    for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
+        dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
+        for (uint64_t b = 0; b < 256; b++) {
+            uint64_t crc = b;
+            for (int k = 0; k < 8; k++) {
+                for (int i = 0; i < 8; i++) crc = crc >> 1 ^ (t->poly & (0 - (crc & 1)));
+                t->byte[k][b] = crc;
+            }
+        }
+        t->all[0] = dlpi_s3_crc_power(t, 1024 + 63);
+        t->all[1] = dlpi_s3_crc_power(t, 1024 - 1);
+        t->next[0] = dlpi_s3_crc_power(t, 128 + 63);
+        t->next[1] = dlpi_s3_crc_power(t, 127);
+        t->far[0] = dlpi_s3_crc_power(t, 2048 + 63);
+        t->far[1] = dlpi_s3_crc_power(t, 2047);
+        t->way = dlpi_s3_crc_way();
+    }
+}
+
+/* Make the tables, before the first dlpi_s3_crc_add. Returns true if a body costs little. Products
+   of 256 bits take 2.7 us for 100 KB, those of 128 bits 4.4 us, tables 100 us (Xeon of 2023). A
+   request for such a body takes 17 to 39 us. */
+static bool dlpi_s3_crc_begin(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, dlpi_s3_crc_make);
+    return dlpi_s3_crc_tables[DLPI_S3_CRC32C].way == 2;
+}
+
+/* The CRC of bytes after others; crc: that of the others, 0: there are none. */
+static uint64_t dlpi_s3_crc_add(int kind, uint64_t crc, const void *bytes, size_t n) {
+    const dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
+    const uint8_t *p = (const uint8_t *)bytes;
+    size_t wide = t->way == 2 && n >= 4096 ? n / 256 * 256 : 0, narrow; /* else as fast without */
+    crc ^= t->ones;
+    if (wide) crc = dlpi_s3_crc_wide(t, crc, p, wide);
+    p += wide;
+    n -= wide;
+    narrow = t->way && n >= 128 ? n / 16 * 16 : 0;
+    if (narrow) crc = dlpi_s3_crc_fast(t, crc, p, narrow);
+    return dlpi_s3_crc_plain(t, crc, p + narrow, n - narrow) ^ t->ones;
+}
+
+static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Leave out the blanks around it. */
+static void dlpi_s3_trim(const char **s, size_t *n) {
+    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
+    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
+}
+
 /* ---- URIs (RFC 3986). Signing wants exactly the unreserved characters left alone, and escapes
    in capitals. */
 
@@ -1381,6 +1598,26 @@ static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_
     if (size == 0) return -1;
     to[at] = '\0';
     return (int64_t)at;
+}
+
+/* Read a number of so many bytes, the highest first, out of its base64 (RFC 4648), whole and with
+   its padding. bytes: 4 or 8. Returns false if that is none, and leaves out as it is. */
+static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_t *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t bits = 8 * bytes;
+    uint64_t value = 0;
+    if (n != (bytes + 2) / 3 * 4) return false;
+    for (size_t i = 0; i < n; i++) {
+        size_t take = bits < 6 ? bits : 6; /* of the digit's bits; the others are 0 */
+        const char *digit = s[i] ? strchr(digits, s[i]) : NULL;
+        if (take == 0 ? s[i] != '=' : !digit) return false;
+        if (take == 0) continue;
+        if ((size_t)(digit - digits) & ((1u << (6 - take)) - 1)) return false;
+        value = value << take | (uint64_t)(digit - digits) >> (6 - take);
+        bits -= take;
+    }
+    *out = value;
+    return true;
 }
 
 /* ---- Times. */
@@ -1619,6 +1856,26 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     e.is_default_port = e.port == (e.tls ? 443 : 80);
     *out = e;
     return DLP_OK;
+}
+
+/* Write what a Host header says of it. */
+static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
+    int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
+    if (!e->is_default_port && n < (int)size)
+        snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
+}
+
+/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
+   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
+    char front[300];
+    const char *at = strstr(url, "://"), *why = NULL;
+    size_t n = at ? (size_t)(at - url) + 3 + strcspn(at + 3, "/?#") : sizeof front;
+    if (n >= sizeof front) return "it is no URL";
+    memcpy(front, url, n);
+    front[n] = '\0';
+    *rest = url + n;
+    return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
 }
 
 /* AWS' domain that a region is in. */
@@ -2138,6 +2395,7 @@ typedef struct dlpi_s3_head {
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
     bool requester_pays;
+    bool checksum; /* the body's is asked for */
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -2401,6 +2659,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     if (!h->presign) {
         dlpi_s3_head_header(p, "if-match", h->if_match);
         dlpi_s3_head_header(p, "range", h->range);
+        dlpi_s3_head_header(p, "x-amz-checksum-mode", h->checksum ? "ENABLED" : NULL);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
         dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
@@ -2433,6 +2692,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->checksum) dlpi_s3_head_param(p, "x-amz-checksum-mode", "ENABLED");
     if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
@@ -2470,6 +2730,8 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_header(o, "Host", h->host);
     if (h->range) dlpi_s3_out_header(o, "Range", h->range);
     if (h->if_match) dlpi_s3_out_header(o, "If-Match", h->if_match);
+    if (h->checksum && !(sign && h->presign))
+        dlpi_s3_out_header(o, "x-amz-checksum-mode", "ENABLED");
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);
@@ -2577,26 +2839,20 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
                          char *path, size_t path_size) {
     bool address = strchr(e->host, ':') || strspn(e->host, "0123456789.") == strlen(e->host);
     bool fits = !address && dlpi_s3_bucket_fits(bucket, e->tls != 0), in_host;
-    char name[256];
+    char name[300];
     dlpi_s3_out h = {host, host_size, 0}, p = {path, path_size, 0};
     if (bucket[0] == '\0' || (!e->custom && !dlpi_s3_region_ok(region))) return DLP_ERR_ARG;
     if (style == DLP_S3_STYLE_VIRTUAL && !fits) return DLP_ERR_ARG;
     in_host = style == DLP_S3_STYLE_VIRTUAL || (style == DLP_S3_STYLE_AUTO && !e->custom && fits);
     if (e->custom)
-        memcpy(name, e->host, sizeof name);
+        dlpi_s3_endpoint_host(e, name, sizeof name);
     else
         dlpi_s3_aws_host(region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);
     }
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "[", 1);
     dlpi_s3_out_adds(&h, name);
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "]", 1);
-    if (!e->is_default_port) {
-        snprintf(name, sizeof name, ":%u", (unsigned)e->port);
-        dlpi_s3_out_adds(&h, name);
-    }
     dlpi_s3_out_adds(&p, e->prefix);
     dlpi_s3_out_add(&p, "/", 1);
     if (!in_host) {
@@ -2697,11 +2953,14 @@ typedef struct dlpi_s3_http {
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
-    uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
-    uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
-    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
-    uint64_t version_sum;  /* of x-amz-version-id */
-    uint64_t modified_sum; /* of Last-Modified */
+    uint64_t range_total;       /* UINT64_MAX: not said; a 416 may give only this */
+    uint64_t etag_sum;          /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum;      /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;       /* of x-amz-version-id */
+    uint64_t modified_sum;      /* of Last-Modified */
+    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, */
+    bool has_crc[DLPI_S3_CRCS];
+    bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -2754,14 +3013,6 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-static void dlpi_s3_http_trim(const char **s, size_t *n) { /* OWS: 9110, 5.6.3 */
-    while (*n > 0 && (**s == ' ' || **s == '\t')) {
-        ++*s;
-        --*n;
-    }
-    while (*n > 0 && ((*s)[*n - 1] == ' ' || (*s)[*n - 1] == '\t')) --*n;
-}
-
 /* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
@@ -2770,7 +3021,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
         *length = comma ? (size_t)(comma - *s) : *n;
         *s += *length + (comma != NULL);
         *n -= *length + (comma != NULL);
-        dlpi_s3_http_trim(element, length);
+        dlpi_s3_trim(element, length);
         if (*length > 0) return true;
     }
     return false;
@@ -2919,6 +3170,21 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
         h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
+/* A field of the service's own, with a long name. */
+static void dlpi_s3_http_on_own(dlpi_s3_http *h, const char *name, size_t k, const char *s,
+                                size_t n) {
+    if (k == 19 && dlpi_s3_http_is(name, "x-amz-bucket-region", 19))
+        dlpi_s3_http_keep_region(h, s, n);
+    else if (k == 19 && dlpi_s3_http_is(name, "x-amz-checksum-type", 19))
+        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
+    else if (k == 21 && dlpi_s3_http_is(name, "x-amz-checksum-crc32c", 21))
+        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (k == 24 && dlpi_s3_http_is(name, "x-amz-checksum-crc64nvme", 24))
+        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
+    else if (k == 30 && dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+        h->stored_encoded = dlpi_s3_http_encodes(s, n);
+}
+
 /* One field; its name's length picks those it may be. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
@@ -2958,14 +3224,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
-    case 19:
-        if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
-        break;
-    case 30:
-        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
-            h->stored_encoded = dlpi_s3_http_encodes(s, n);
-        break;
-    default: break;
+    default: dlpi_s3_http_on_own(h, name, k, s, n); break;
     }
     return 0;
 }
@@ -2982,7 +3241,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->at == DLPI_S3_AT_TRAILER) return 0;
     value += k + 1;
     n -= k + 1;
-    dlpi_s3_http_trim(&value, &n);
+    dlpi_s3_trim(&value, &n);
     return dlpi_s3_http_on_field(h, s, k, value, n);
 }
 
@@ -2990,7 +3249,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
-    h->close = h->stay = h->range_bad = h->range_seen = false;
+    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
+    memset(h->has_crc, 0, sizeof h->has_crc);
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
     h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;
@@ -2999,14 +3259,10 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
 }
 
 static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
-    if (n < 12 || s[7] < '0' || s[7] > '9' || s[8] != ' ' || (n > 12 && s[12] != ' '))
+    h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
+    h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
+    if (h->version_minor < 0 || h->status < 0 || s[8] != ' ' || (n > 12 && s[12] != ' '))
         return dlpi_s3_http_bad(h, "the status line is damaged");
-    h->version_minor = s[7] - '0';
-    h->status = 0;
-    for (int i = 9; i < 12; i++) {
-        if (s[i] < '0' || s[i] > '9') return dlpi_s3_http_bad(h, "the status line is damaged");
-        h->status = h->status * 10 + (s[i] - '0');
-    }
     if (h->status < 100 || h->status > 599)
         return dlpi_s3_http_bad(h, "a status that is not 100..599");
     h->at = DLPI_S3_AT_FIELD;
@@ -3059,15 +3315,8 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
-    for (; k < n && k <= DLPI_S3_HTTP_DIGITS; k++) {
-        char c = s[k];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) break;
-        size = size << 4 | (uint64_t)digit; /* beyond 16 digits it is refused */
-    }
+    for (; k < n && k <= DLPI_S3_HTTP_DIGITS && dlpi_s3_hex_digit(s[k]) >= 0; k++)
+        size = size << 4 | (uint64_t)dlpi_s3_hex_digit(s[k]); /* beyond 16 digits it is refused */
     digits = k;
     if (digits == 0) return dlpi_s3_http_bad(h, "a chunk without a size");
     if (digits > DLPI_S3_HTTP_DIGITS || size > (uint64_t)INT64_MAX)
@@ -3858,6 +4107,655 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
+   Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
+   of it. What workers share is counters and a count of retries; the rest is one thread's own.
+
+   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
+   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
+   Retry-After asks for. With all of it random a number of attempts would have no least duration:
+   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
+   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
+   waits the longest pause at once, and a server that comes back meets few of them a second. None
+   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
+   retries ahead of successes, so that a worker that dies takes nothing with it.
+
+   Away. From a failure on until any request of the client's has its answer the server counts as
+   away, since the request that failed was begun, or the last answer came. The first answer after a
+   second without one wakes all requests of the client that wait to be tried again. They go out
+   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
+   share (S9), of which one is read with each answer; they are for people to read, and no order of
+   theirs matters.
+
+   Hedges. A request that waits for its first byte for longer than nearly all others is sent once
+   more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
+   2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
+   first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
+   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
+   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
+   count as long as they were seen to last. The budget is a share of requests, of which no more than
+   DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
+
+   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
+   connection, since a path or a server may be bad. The client records the time that bodies need for
+   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
+   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
+   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
+   has no strong ETag, the bytes that came are asked for again. That counts against the move.
+
+   Throttling. One 503 among many good answers delays its own request only. The client keeps the
+   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
+   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
+   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
+   Until a period after the last such answer the limit does not rise, and there are no hedges. A
+   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
+   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
+   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
+   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
+   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
+   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
+   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
+   periods at most. */
+
+enum { /* in the order of dlp_s3_stats */
+       DLPI_S3_N_REQUESTS,
+       DLPI_S3_N_OBJECTS,
+       DLPI_S3_N_FAILED,
+       DLPI_S3_N_BYTES,
+       DLPI_S3_N_RETRIES,
+       DLPI_S3_N_REPLAYS,
+       DLPI_S3_N_RESUMES,
+       DLPI_S3_N_HEDGES,
+       DLPI_S3_N_HEDGES_WON,
+       DLPI_S3_N_THROTTLED,
+       DLPI_S3_N_CONNECTIONS,
+       DLPI_S3_N_TIMEOUTS,
+       DLPI_S3_N_REFRESHES,
+       DLPI_S3_N_AWAY,
+       DLPI_S3_COUNTS
+};
+_Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
+
+/* What all threads and processes of a client share. All zero is its start. (in region) */
+typedef struct dlpi_s3_shared {
+    uint64_t count[DLPI_S3_COUNTS];
+    uint64_t ahead;   /* retries ahead of successes; a race can leave it a little below 0 */
+    int64_t skew_s;   /* the servers' clock less ours */
+    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
+    uint64_t fails;   /* S9, since then */
+    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
+    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
+} dlpi_s3_shared;
+
+static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
+    DLPI_ADD_RLX(&s->count[what], n);
+}
+
+#define DLPI_S3_CLASSES 4u   /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
+#define DLPI_S3_BUCKETS 176u /* microseconds, 8 buckets an octave, up to 16 s */
+#define DLPI_S3_SAMPLES 512u /* then they are halved: the older, the less they count */
+#define DLPI_S3_SAMPLES_FEWEST 16u
+#define DLPI_S3_HEDGE_SAVED 32u  /* hedges that may be saved up */
+#define DLPI_S3_HEDGE_FIRST 4u   /* and are there at the beginning */
+#define DLPI_S3_FACTOR_FIRST 24u /* in sixteenths of p95 */
+#define DLPI_S3_FACTOR_LEAST 18u
+#define DLPI_S3_FACTOR_MOST 128u
+
+#define DLPI_S3_SHARE 65536u              /* all answers */
+#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
+#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
+#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
+#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
+#define DLPI_S3_PACE_FACTOR 8u
+#define DLPI_S3_MOVES_MOST 16u
+
+/* ALL DEADLINES, in nanoseconds: what each is counted from, and what follows when it is over. */
+enum {
+    DLPI_S3_BY_CONNECT, /* connect, until the handshake is done: another attempt */
+    DLPI_S3_BY_RACE,    /* connect: another address is tried beside this one */
+    DLPI_S3_BY_FIRST,   /* the request's last byte, delivered: another attempt */
+    DLPI_S3_BY_DEAF,    /* the same, if the server takes no more: another attempt */
+    DLPI_S3_BY_STALL,   /* the last byte, sent or come: another attempt, which goes on there */
+    DLPI_S3_BY_LOOK,    /* the last look: at a body's rate, or at what the kernel has of a PUT */
+    DLPI_S3_BY_DRAIN,   /* an answer that nobody wants: the connection is closed */
+    DLPI_S3_BY_IDLE,    /* the last answer: the connection is closed */
+    DLPI_S3_BY_STILL,   /* the op's last byte that was new: the request ends */
+    DLPI_S3_BY_WHOLE,   /* submit: the request ends; UINT64_MAX: no such bound */
+    DLPI_S3_DEADLINES
+};
+
+typedef struct dlpi_s3_times {
+    uint32_t bucket[DLPI_S3_BUCKETS];
+    uint32_t total;
+    uint32_t factor;
+} dlpi_s3_times;
+
+/* One thread's. */
+typedef struct dlpi_s3_patience {
+    dlpi_s3_shared *shared;
+    uint64_t backoff_ns, backoff_max_ns;
+    uint64_t by[DLPI_S3_DEADLINES];
+    uint64_t random;
+    uint32_t share;     /* of answers that were throttled, in 65536ths */
+    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
+    uint32_t by_chance; /* of it, what no cut helps against */
+    uint32_t since_cut; /* answers; 128 are enough */
+    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
+    uint64_t limit, full;        /* requests in flight, in 1024ths */
+    uint64_t half;               /* of what limit was before it was cut */
+    uint64_t uncut;              /* limit before the last cut */
+    uint64_t answered_ns;        /* the last answer */
+    uint64_t chance_until_ns;    /* for so long by_chance holds */
+    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
+    bool cutting;                /* no good answer since throttled_until_ns */
+    uint64_t hedges;             /* that may be sent, in hundredths */
+    int64_t retry_tokens;        /* -1: no limit */
+    int32_t max_attempts;        /* -1: no limit */
+    int32_t hedge_percent;
+    dlpi_s3_times times[DLPI_S3_CLASSES];
+    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
+} dlpi_s3_patience;
+
+static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
+
+static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
+    by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
+    by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
+    by[DLPI_S3_BY_FIRST] = dlpi_s3_ms(d->first_byte_timeout_ms);
+    by[DLPI_S3_BY_DEAF] = dlpi_s3_least(by[DLPI_S3_BY_FIRST], 1000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_STALL] = dlpi_s3_ms(d->stall_timeout_ms);
+    by[DLPI_S3_BY_DRAIN] = dlpi_s3_least(by[DLPI_S3_BY_STALL], 3000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_IDLE] = dlpi_s3_ms(d->idle_timeout_ms);
+    by[DLPI_S3_BY_STILL] = dlpi_s3_ms(d->progress_timeout_ms);
+    by[DLPI_S3_BY_WHOLE] =
+        d->request_timeout_ms > 0 ? dlpi_s3_ms(d->request_timeout_ms) : UINT64_MAX;
+    by[DLPI_S3_BY_LOOK] =
+        dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
+}
+
+/* The time after which a request without any progress ends, and the field that says so. d: all
+   numbers resolved. */
+static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
+    bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
+    return whole ? d->request_timeout_ms : d->progress_timeout_ms;
+}
+
+/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
+static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
+                                   const dlp_s3_desc *d, uint64_t seed) {
+    memset(p, 0, sizeof *p);
+    p->shared = shared;
+    p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
+    p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
+    dlpi_s3_deadlines(p->by, d);
+    p->random = seed ? seed : 1;
+    p->limit = p->full = (uint64_t)d->max_requests << 10;
+    p->retry_tokens = d->retry_tokens;
+    p->max_attempts = d->max_attempts;
+    p->hedge_percent = d->hedge_percent > 0 ? d->hedge_percent : 0;
+    p->hedges = DLPI_S3_HEDGE_FIRST * 100;
+    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) p->times[i].factor = DLPI_S3_FACTOR_FIRST;
+}
+
+/* ---- what went wrong, and what to do ---- */
+
+enum {
+    DLPI_S3_GIVE_UP,
+    DLPI_S3_RETRY,
+    DLPI_S3_REPLAY,       /* free, at once, on a new connection: the idle one had been closed */
+    DLPI_S3_OTHER_REGION, /* the answer tells which */
+    DLPI_S3_REDIRECT,     /* to its Location */
+    DLPI_S3_SKEW,         /* with the server's clock */
+    DLPI_S3_REFRESH,      /* with new credentials */
+    DLPI_S3_RESTART       /* from the object's beginning: it has changed */
+};
+enum {
+    DLPI_S3_T_ANSWER, /* a whole answer, other than what was asked for */
+    DLPI_S3_T_RESOLVE,
+    DLPI_S3_T_CONNECT,
+    DLPI_S3_T_TLS,
+    DLPI_S3_T_TIMEOUT, /* to connect, to the first byte, or inside a body */
+    DLPI_S3_T_BROKEN,  /* ended, reset, in head or body */
+    DLPI_S3_T_BAD,     /* not HTTP */
+    DLPI_S3_T_SHORT,   /* of the wrong length or range */
+    DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
+    DLPI_S3_T_OTHER,   /* it is not the version that the user's If-Match names */
+    DLPI_S3_T_SUM,     /* the bytes of an object do not have its checksum */
+    DLPI_S3_T_FAILURE  /* in a rule: any but an answer */
+};
+
+typedef struct dlpi_s3_trouble {
+    int32_t what, status, errnum, method;
+    bool reused;  /* the connection had been idle */
+    bool began;   /* a byte of the answer had come */
+    bool resumed; /* If-Match was ours, not the user's */
+    bool has_region, has_location;
+    bool refreshable;    /* credentials are not fixed ones */
+    int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
+    const char *s3_code; /* "" or NULL: none; an answer to HEAD has no body to tell it */
+} dlpi_s3_trouble;
+
+/* How often a request was begun again for each reason but plain failure: none without end. */
+typedef struct dlpi_s3_tries {
+    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names, sums;
+} dlpi_s3_tries;
+
+/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+   behavior"; SlowDownRead and -Write are MinIO's. */
+static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
+    return status == 503 || status == 429 ||
+           dlpi_s3_listed(" SlowDown SlowDownRead SlowDownWrite Throttling ThrottlingException"
+                          " ThrottledException RequestThrottled RequestThrottledException"
+                          " TooManyRequests TooManyRequestsException RequestLimitExceeded"
+                          " BandwidthLimitExceeded LimitExceededException"
+                          " ProvisionedThroughputExceededException EC2ThrottledException ",
+                          s3_code);
+}
+
+enum { /* facts about trouble */
+       DLPI_S3_IF_ANY = 0,
+       DLPI_S3_IF_UNTRUSTED = 1, /* a certificate is refused */
+       DLPI_S3_IF_STAYS = 2,     /* an errno that another attempt does not change */
+       DLPI_S3_IF_NO_NAME = 4,   /* the resolver is sure of that */
+       DLPI_S3_IF_IDLE = 8,      /* the connection had been idle, and no byte came */
+       DLPI_S3_IF_OURS = 16,     /* the If-Match was ours */
+       DLPI_S3_IF_REGION = 32,   /* the answer names another region, */
+       DLPI_S3_IF_PLACE = 64,    /* or a Location */
+       DLPI_S3_IF_KEYS = 128,    /* credentials can be fetched again */
+       DLPI_S3_IF_CLOCK = 256,   /* the clocks are 4 minutes apart */
+       DLPI_S3_IF_BARE = 512,    /* the server tells no code */
+       DLPI_S3_IF_CROWD = 1024   /* it is throttled */
+};
+
+static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
+    int e = t->errnum;
+    unsigned facts = e == EAGAIN ? 0u : DLPI_S3_IF_NO_NAME;
+    if (e == EKEYREJECTED) facts |= DLPI_S3_IF_UNTRUSTED;
+    if (e == EACCES || e == EPERM || e == EAFNOSUPPORT || e == EPROTONOSUPPORT || e == EINVAL)
+        facts |= DLPI_S3_IF_STAYS;
+    if (t->reused && !t->began) facts |= DLPI_S3_IF_IDLE;
+    if (t->resumed) facts |= DLPI_S3_IF_OURS;
+    if (t->has_region) facts |= DLPI_S3_IF_REGION;
+    if (t->has_location) facts |= DLPI_S3_IF_PLACE;
+    if (t->refreshable) facts |= DLPI_S3_IF_KEYS;
+    if (t->skew_s > 240 || t->skew_s < -240) facts |= DLPI_S3_IF_CLOCK;
+    if (!t->s3_code || !t->s3_code[0]) facts |= DLPI_S3_IF_BARE;
+    if (dlpi_s3_is_throttle(t->status, t->s3_code)) facts |= DLPI_S3_IF_CROWD;
+    return facts;
+}
+
+/* ONE TABLE of what is sent again. The first rule that fits is followed. A rule that has been
+   followed "most" times in one request ends it, or, if "most" is below 0, is passed over from then
+   on.
+
+     verdict       sent again                 what ends it              what counts from the start
+     RETRY         after a pause of           max_attempts; the         attempts, if the range has
+                   backoff_ms * 2^n, or       deadlines STILL, WHOLE    got on and keeps its bytes;
+                   Retry-After if longer                                STILL, by each new byte
+     REPLAY        at once, new connection    most, then RETRY          nothing
+     OTHER_REGION  at once, in that region    most                      nothing; the client keeps it
+     REDIRECT      at once, at the Location   most                      nothing
+     SKEW          at once, by that clock     most                      nothing; the client keeps it
+     REFRESH       when others are fetched    most                      nothing
+     RESTART       at once, from byte 0       most                      nothing
+     slow body     at once, new connection    DLPI_S3_MOVES_MOST        nothing (dlpi_s3_slow)
+     hedge         beside the first           hedge_percent             see Hedges */
+typedef struct dlpi_s3_rule {
+    int16_t what;           /* DLPI_S3_T_* */
+    uint16_t facts;         /* DLPI_S3_IF_*, all of which must hold */
+    const char *status;     /* NULL: any; else each with blanks around it */
+    const char *codes;      /* the same */
+    int16_t verdict, count; /* count: which of dlpi_s3_tries; -1: without end */
+    int16_t most;
+} dlpi_s3_rule;
+
+#define DLPI_S3_FAILED(what, facts, verdict, ...) \
+    { DLPI_S3_T_##what, DLPI_S3_IF_##facts, NULL, NULL, DLPI_S3_##verdict, __VA_ARGS__ }
+#define DLPI_S3_TOLD(status, codes, facts, verdict, ...) \
+    { DLPI_S3_T_ANSWER, DLPI_S3_IF_##facts, status, codes, DLPI_S3_##verdict, __VA_ARGS__ }
+#define DLPI_S3_TRIES(field, most) (int16_t) offsetof(dlpi_s3_tries, field), most
+#define DLPI_S3_ALWAYS -1, 0
+#define DLPI_S3_MOVED " 301 302 307 308 "
+#define DLPI_S3_BARRED " 400 401 403 "
+
+static const dlpi_s3_rule dlpi_s3_rules[] = {
+    DLPI_S3_FAILED(FAILURE, UNTRUSTED, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(RESOLVE, NO_NAME, RETRY, DLPI_S3_TRIES(names, 2)),
+    DLPI_S3_FAILED(CONNECT, STAYS, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(BROKEN, IDLE, REPLAY, DLPI_S3_TRIES(replays, -3)),
+    /* A damaged answer may come once or twice, a wrong server comes always. */
+    DLPI_S3_FAILED(BAD, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    DLPI_S3_FAILED(SHORT, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    DLPI_S3_FAILED(CHANGED, ANY, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    DLPI_S3_FAILED(OTHER, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(SUM, ANY, RESTART, DLPI_S3_TRIES(sums, 1)),
+    DLPI_S3_FAILED(FAILURE, ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(NULL, NULL, CROWD, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, -2)),
+    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, PLACE, REDIRECT, DLPI_S3_TRIES(redirects, 5)),
+    DLPI_S3_TOLD(
+        DLPI_S3_BARRED,
+        " RequestTimeout RequestTimeoutException PriorRequestNotComplete IDPCommunicationError ",
+        ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, " RequestTimeTooSkewed RequestInTheFuture RequestExpired ", ANY,
+                 SKEW, DLPI_S3_TRIES(skews, 2)),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, CLOCK, SKEW, DLPI_S3_TRIES(skews, 2)),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, 2)),
+    DLPI_S3_TOLD(
+        DLPI_S3_BARRED,
+        " ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired InvalidAccessKeyId ",
+        KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    DLPI_S3_TOLD(" 401 ", NULL, KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    DLPI_S3_TOLD(" 400 ", NULL, KEYS | DLPI_S3_IF_BARE, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    /* 499: nginx, whose client had given up; from 520 on: Cloudflare, of servers behind it. */
+    DLPI_S3_TOLD(" 408 499 500 502 504 520 521 522 523 524 529 530 ", NULL, ANY, RETRY,
+                 DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 409 ", " OperationAborted ConditionalRequestConflict ", ANY, RETRY,
+                 DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 412 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+};
+
+static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
+    char status[16];
+    if (rule->what == DLPI_S3_T_FAILURE ? t->what == DLPI_S3_T_ANSWER : t->what != rule->what)
+        return false;
+    if ((facts & rule->facts) != rule->facts) return false;
+    snprintf(status, sizeof status, "%d", (int)t->status);
+    return (!rule->status || dlpi_s3_listed(rule->status, status)) &&
+           (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
+}
+
+/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
+   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
+static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
+    unsigned facts = dlpi_s3_facts(t);
+    for (const dlpi_s3_rule *rule = dlpi_s3_rules;; rule++) { /* the last one fits all */
+        uint8_t *count = rule->count < 0 ? NULL : (uint8_t *)tries + rule->count;
+        if (!dlpi_s3_rule_fits(rule, t, facts)) continue;
+        if (count && *count >= abs(rule->most) && rule->most < 0) continue;
+        if (count && *count >= rule->most && rule->most > 0) return DLPI_S3_GIVE_UP;
+        if (count) ++*count;
+        return rule->verdict;
+    }
+}
+
+/* ---- retries ---- */
+
+/* A time of backoff * 2^n, n from 1, or down to half of that. */
+static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
+    uint64_t most = p->backoff_ns;
+    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
+    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
+    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+}
+
+/* Whether a retry may be had at the usual pause. */
+static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
+    if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
+        return true;
+    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+    return false;
+}
+
+/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
+   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
+   there is none left; *why then says so. */
+static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
+                               uint64_t *wait_ns, const char **why) {
+    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
+        *why = "after as many attempts as max_attempts allows";
+        return false;
+    }
+    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
+    if (retry_after_s > 0)
+        *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
+    return true;
+}
+
+/* ---- whether the server is away ---- */
+
+#define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
+#define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
+#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
+#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
+#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
+
+/* For how long it has been away by now. */
+static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    return since && now_ns > since ? now_ns - since : 0;
+}
+
+enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
+
+/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
+   is to be told: this failure, that the server is away, or nothing. */
+static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
+    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
+    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
+    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
+    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
+    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
+        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
+        return DLPI_S3_TELL_NOTHING;
+    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
+    return DLPI_S3_TELL_AWAY;
+}
+
+/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
+static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
+    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
+    if (since == 0) return 0;
+    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
+    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
+    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
+    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
+    return now_ns > since ? now_ns - since : 1;
+}
+
+/* ---- throttling ---- */
+
+static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
+    return now_ns < p->throttled_until_ns;
+}
+
+static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
+
+/* The share of throttled answers above which there are too many. */
+static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
+    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
+}
+
+/* Enough answers have come after a cut: has it helped? If not, undo it. */
+static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
+    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
+    double helped = all - (all - s) / fewer; /* what the share is then */
+    if (helped < 0) helped = 0;
+    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
+        p->by_chance = p->share;
+        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
+        p->limit = p->uncut;
+    }
+    p->share_cut = 0;
+}
+
+/* An answer came: how long after the last one? */
+static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
+    p->answered_ns = now_ns;
+    if (gap > most) gap = most; /* nobody asked, or nobody looked */
+    p->gap_ns += gap / 64;
+    p->gap_ns -= p->gap_ns / 64;
+}
+
+static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
+    p->throttled_until_ns = now_ns + period;
+    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
+    p->next_cut_ns = now_ns + period;
+    p->share_cut = p->share;
+    p->gap_cut_ns = p->gap_ns;
+    p->since_cut = 0;
+    p->uncut = p->limit;
+    if (!p->cutting) p->half = p->limit / 2;
+    p->cutting = true;
+    p->limit = p->limit * 7 / 10;
+    if (p->limit < floor) p->limit = floor;
+}
+
+/* A good answer came: let there be more in flight. */
+static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
+    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
+    p->risen_ns = now_ns;
+    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
+    p->cutting = false;
+    if (passed > 5 * period) passed = 5 * period;
+    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
+    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
+    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
+}
+
+/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
+static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
+    dlpi_s3_gap(p, now_ns);
+    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
+    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
+    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
+    if (throttled) {
+        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
+        return;
+    }
+    dlpi_s3_rise(p, now_ns);
+    if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
+        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
+}
+
+/* Requests that may be on the wire, hedges not counted. */
+static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
+
+/* ---- hedges ---- */
+
+static unsigned dlpi_s3_class(uint64_t bytes) {
+    if (bytes == 0 || bytes > 4u << 20) return 3;
+    return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
+}
+
+static unsigned dlpi_s3_bucket(uint64_t ns) {
+    uint64_t us = ns / 1000;
+    unsigned shift;
+    if (us < 8) return (unsigned)us;
+    if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
+    shift = 60u - (unsigned)__builtin_clzll(us);
+    return 8 * shift + (unsigned)(us >> shift);
+}
+
+/* The least time that is too long for a bucket, in nanoseconds. */
+static uint64_t dlpi_s3_bucket_end(unsigned i) {
+    if (i < 8) return (i + 1) * 1000ull;
+    return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
+}
+
+static void dlpi_s3_halve(dlpi_s3_times *t) {
+    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
+    t->total = 0;
+    for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
+}
+
+static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
+    t->bucket[dlpi_s3_bucket(ns)]++;
+    if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
+}
+
+/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
+static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
+    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
+}
+
+/* The time that percent of the samples do not exceed; there is at least one. */
+static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
+    uint32_t want = (t->total * percent + 99) / 100, sum = 0;
+    unsigned i = 0;
+    for (; i < DLPI_S3_BUCKETS - 1; i++) {
+        sum += t->bucket[i];
+        if (sum >= want) break;
+    }
+    return dlpi_s3_bucket_end(i);
+}
+
+/* A request that is no hedge went out. */
+static void dlpi_s3_sent(dlpi_s3_patience *p) {
+    p->hedges += (uint64_t)p->hedge_percent;
+    if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
+}
+
+/* How long a request for so many bytes should wait for its first byte before it is hedged. It
+   changes as answers come. UINT64_MAX: for ever. */
+static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
+    const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    uint64_t ns;
+    if (!p->hedge_percent || t->total < DLPI_S3_SAMPLES_FEWEST || dlpi_s3_throttled(p, now_ns))
+        return UINT64_MAX;
+    ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
+    ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
+    if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
+    return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
+}
+
+/* Take one from the budget. */
+static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
+    if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
+    p->hedges -= 100;
+    return true;
+}
+
+/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
+static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
+    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
+    if (won) {
+        dlpi_s3_first_byte(p, bytes, loser_ns);
+        if (t->factor > DLPI_S3_FACTOR_LEAST) t->factor--;
+    } else if (t->factor < DLPI_S3_FACTOR_MOST) {
+        t->factor += 2;
+    }
+}
+
+/* ---- slow bodies ---- */
+
+/* How a body gets on. */
+typedef struct dlpi_s3_body_pace {
+    uint64_t size;    /* of the range, about */
+    uint64_t got, ns; /* bytes, and the time that they took */
+    uint64_t left;    /* bytes that are to come */
+    uint64_t afresh;  /* bytes that would have to come over another connection */
+    unsigned moves;   /* how often the range has gone on over another one */
+} dlpi_s3_body_pace;
+
+static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
+    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
+}
+
+/* Record how fast a body, or a stretch of it, has come. */
+static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    double ns = dlpi_s3_pace_ns(b);
+    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
+}
+
+/* True if the body should go on over another connection. */
+static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
+    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
+    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
+    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
+    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
+    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
+    return (double)b->left * dlpi_s3_pace_ns(b) >
+           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
 
 /* Two things: what was found once, when the client was opened (dlpi_s3_config: where to go, and
@@ -3888,6 +4786,15 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
+enum { DLPI_S3_ROLES = 3, DLPI_S3_STS_MS = 10000, DLPI_S3_STS_ATTEMPTS = 3 };
+
+/* A role that is assumed with the credentials before it, as a profile says. */
+typedef struct dlpi_s3_role {
+    int32_t duration_s; /* 0: not said */
+    char profile[128];
+    char arn[2049], session[65], external_id[1225]; /* external_id "": none */
+} dlpi_s3_role;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -3897,18 +4804,23 @@ typedef struct dlpi_s3_config {
     int32_t named;         /* by whom ever */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
     int32_t max_attempts;  /* of a request; -1: nobody says */
+    int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
     char endpoint[512];    /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
-    char file[2][1024];    /* config, credentials; "": none */
-    char process[4096];    /* credential_process */
-    char url[1024];        /* STS, container, machine */
-    char token_file[1024]; /* web identity, container */
-    char role[2049], session[65];
-    char authorization[8192];    /* container: a token that was given in the environment */
-    dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
-    const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
+    char file[2][1024];           /* config, credentials; "": none */
+    char base[128];               /* the profile that has the keys, or the process */
+    char process[4096];           /* credential_process */
+    char url[1024];               /* STS, container, machine */
+    char token_file[1024];        /* web identity, container */
+    char role[2049], session[65]; /* web identity */
+    char sts[1024];               /* where roles are assumed */
+    int32_t n_roles;
+    dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
+    char authorization[8192];          /* container: a token that was given in the environment */
+    dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
+    const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
     int64_t (*clock)(void); /* Unix time */
@@ -3938,6 +4850,16 @@ static const char *dlpi_s3_source_name(int source) {
                                         "profile",   "credential_process",   "web identity",
                                         "container", "instance metadata"};
     return names[source];
+}
+
+/* Where the credentials come from in the end, for messages. */
+static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
+    return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
+}
+
+/* True if there are no newer credentials to fetch. */
+static bool dlpi_s3_config_fixed(const dlpi_s3_config *c) {
+    return !c->n_roles && c->source <= DLPI_S3_ENVIRONMENT;
 }
 
 static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
@@ -4047,13 +4969,6 @@ typedef struct dlpi_s3_ini {
     bool found;
     bool cut; /* what was found is too long for out */
 } dlpi_s3_ini;
-
-static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
-
-static void dlpi_s3_trim(const char **s, size_t *n) {
-    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
-    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
-}
 
 static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
@@ -4172,7 +5087,8 @@ enum { DLPI_S3_FILE_MAX = 1 << 20 };
 
 typedef struct dlpi_s3_profiles {
     const dlpi_s3_config *c;
-    char *text[2]; /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
+    const char *profile; /* that is asked */
+    char *text[2];       /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
     size_t n[2];
     bool strict_default;
 } dlpi_s3_profiles;
@@ -4215,7 +5131,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
-        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, sub, out, size, err);
+        int there = dlpi_s3_profiles_ask(p, i, "profile", p->profile, name, sub, out, size, err);
         if (there < 0) return there;
         if (there && *out) return i + 1;
     }
@@ -4237,7 +5153,7 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     if (there[0] < 0) return there[0];
     p->strict_default = there[0] == 1;
     for (int i = 0; i < 2; i++) {
-        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, NULL, NULL, NULL, 0, err);
+        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->profile, NULL, NULL, NULL, 0, err);
         if (there[i] < 0) return there[i];
     }
     return there[0] || there[1];
@@ -4249,6 +5165,7 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     memset(p, 0, sizeof *p);
     p->c = c;
+    p->profile = c->profile;
     for (int i = 0; i < 2; i++) {
         int e;
         if (!c->file[i][0]) continue;
@@ -4378,9 +5295,8 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "profile \"%.60s\": there is no section "
-                                     "[services %.60s]",
-                                     p->c->profile, services);
+                                     "profile \"%.60s\": there is no section [services %.60s]",
+                                     p->profile, services);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
                                         size, err);
@@ -4505,11 +5421,30 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
+/* Find the URL of STS. */
+static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
+                              size_t size, dlp_s3_error *err) {
+    dlpi_s3_endpoint sts;
+    const char *why;
+    int code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", out, size, err);
+    if (code < 0) return code;
+    if (code == 0)
+        snprintf(out, size, "https://sts.%s.%s", c->region, dlpi_s3_aws_domain(c->region));
+    if (dlpi_s3_endpoint_parse(&sts, out, &why) == DLP_OK) return dlpi_s3_proxy_beyond(&sts, err);
+    return DLP_OK; /* what is wrong is said when it is asked */
+}
+
+/* Find the name of a session, or make one. */
+static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
+                                  size_t size, dlp_s3_error *err) {
+    int code = dlpi_s3_config_find(p, variable, "role_session_name", out, size, err);
+    if (code == 0) snprintf(out, size, "dlpipe-%lld", (long long)dlpi_s3_real_s());
+    return code < 0 ? code : DLP_OK;
+}
+
 /* The token file is known; variables: whether they count. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
-    dlpi_s3_endpoint sts;
-    const char *why;
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
                                    sizeof c->role, err);
     if (code < 0) return code;
@@ -4517,29 +5452,18 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "credentials: a web identity's token file "
                                  "without a role: set AWS_ROLE_ARN, or role_arn in the profile");
-    code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, "role_session_name",
-                               c->session, sizeof c->session, err);
-    if (code < 0) return code;
-    if (code == 0)
-        snprintf(c->session, sizeof c->session, "dlpipe-%lld", (long long)dlpi_s3_real_s());
-    code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
-    if (code < 0) return code;
-    if (code == 0)
-        snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
-                 dlpi_s3_aws_domain(c->region));
-    if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
-        dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
-        return DLP_ERR_UNSUPPORTED;
+    code = dlpi_s3_config_session(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, c->session,
+                                  sizeof c->session, err);
+    if (code == DLP_OK) code = dlpi_s3_config_sts(c, p, c->url, sizeof c->url, err);
     c->source = DLPI_S3_WEB;
-    c->timeout_ms = 10000;
-    c->attempts = 3;
-    return 1;
+    c->timeout_ms = DLPI_S3_STS_MS;
+    c->attempts = DLPI_S3_STS_ATTEMPTS;
+    return code ? code : 1;
 }
 
 /* Settings that ask for what this library does not do. */
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
-    static const char *const names[] = {"source_profile", "credential_source", "sso_session",
-                                        "sso_start_url", "login_session"};
+    static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
     char said[1024];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
@@ -4549,7 +5473,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
                                      "profile \"%.60s\": %s is not "
                                      "supported; let a credential_process do it, such as: aws "
                                      "configure export-credentials --profile NAME",
-                                     p->c->profile, names[i]);
+                                     p->profile, names[i]);
     }
     return 0;
 }
@@ -4566,30 +5490,13 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     int last = more < 0
                    ? more
                    : dlpi_s3_profiles_get(p, "aws_session_token", token, sizeof who->token, err);
-    snprintf(from, sizeof from, "profile \"%.100s\"", p->c->profile);
+    snprintf(from, sizeof from, "profile \"%.100s\"", p->profile);
     if (last >= 0 && (code || more)) {
         last = dlpi_s3_who_set(who, access, secret, last ? token : NULL, from, DLP_ERR_ARG, err);
         if (last == DLP_OK) last = 1;
     }
     dlpi_s3_wipe(secret, sizeof secret);
     return last < 0 ? last : code || more;
-}
-
-static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
-    int code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
-                                    sizeof c->token_file, err);
-    if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
-    code = dlpi_s3_profiles_get(p, "role_arn", c->role, sizeof c->role, err);
-    if (code == 1) code = dlpi_s3_config_beyond(p, err);
-    if (code < 0) return code;
-    c->source = DLPI_S3_FILE;
-    code = dlpi_s3_profiles_keys(p, &c->given, err);
-    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
-    if (code) return code;
-    c->source = DLPI_S3_PROCESS;
-    c->timeout_ms = 60000;
-    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
-    return code ? code : dlpi_s3_config_beyond(p, err);
 }
 
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
@@ -4624,7 +5531,8 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d", variable, most);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d",
+                                 variable ? variable : name, most);
     *out = (int)value;
     return 1;
 }
@@ -4655,6 +5563,139 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
     return 1;
 }
 
+static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                             "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
+                             c->profile, c->file[0], c->file[1]);
+}
+
+/* ---- roles ---- */
+
+/* Say that a chain of roles is refused, with the profiles that it leads through. */
+static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
+                              dlp_s3_error *err) {
+    char names[160] = "";
+    for (int i = 0; i < c->n_roles; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.30s\", ",
+                 c->roles[i].profile);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "source_profile: %s\"%.30s\": %s", names, last,
+                             what);
+}
+
+static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *what,
+                              dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
+}
+
+/* Read what the profile says of its role. from: the profile, or credential_source, that it is
+   assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
+                             dlp_s3_error *err) {
+    char source[32] = "", mfa[256];
+    int other, code = dlpi_s3_profiles_get(p, "role_arn", role->arn, sizeof role->arn, err);
+    if (code <= 0) return code;
+    other = dlpi_s3_profiles_get(p, "source_profile", from, size, err);
+    if (other >= 0) code = dlpi_s3_profiles_get(p, "credential_source", source, sizeof source, err);
+    if (other < 0 || code < 0) return other < 0 ? other : code;
+    if (other + code != 1)
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
+                                  "role_arn wants one of source_profile, credential_source", err);
+    if (code) dlpi_s3_copy(from, size, source);
+    code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
+    if (code > 0)
+        return dlpi_s3_role_wrong(p, DLP_ERR_UNSUPPORTED,
+                                  "mfa_serial is not supported: nobody is there to type a code; "
+                                  "let a credential_process do it",
+                                  err);
+    if (code == 0)
+        code = dlpi_s3_profiles_get(p, "external_id", role->external_id, sizeof role->external_id,
+                                    err);
+    if (code >= 0)
+        code = dlpi_s3_config_number(p, NULL, "duration_seconds", 43200, 0, &role->duration_s, err);
+    if (code > 0 && role->duration_s < 900)
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: less than 900", err);
+    if (code >= 0) code = dlpi_s3_config_session(p, NULL, role->session, sizeof role->session, err);
+    if (code < 0) return code;
+    dlpi_s3_copy(role->profile, sizeof role->profile, p->profile);
+    return other ? 2 : 1;
+}
+
+/* What a credential_source stands for. */
+static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
+                               dlp_s3_error *err) {
+    char what[100];
+    int code = -1;
+    if (strcmp(source, "Environment") == 0)
+        code = dlpi_s3_config_environment(c, err);
+    else if (strcmp(source, "EcsContainer") == 0)
+        code = dlpi_s3_config_container(c, err);
+    else if (strcmp(source, "Ec2InstanceMetadata") == 0)
+        code = dlpi_s3_config_machine(c, p, err);
+    else
+        return dlpi_s3_role_wrong(
+            p, DLP_ERR_ARG,
+            "credential_source: none of Environment, EcsContainer, Ec2InstanceMetadata", err);
+    if (code) return code;
+    snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
+    return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
+}
+
+/* Keys, or a process, of the profile. */
+static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    int code = dlpi_s3_profiles_keys(p, &c->given, err);
+    dlpi_s3_copy(c->base, sizeof c->base, p->profile);
+    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
+    c->source = DLPI_S3_FILE;
+    return code;
+}
+
+/* Go from the role to the profile that it is assumed with. */
+static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
+                             dlp_s3_error *err) {
+    const dlpi_s3_role *last = &c->roles[c->n_roles - 1];
+    int has, self = strcmp(next, last->profile) == 0;
+    for (int i = 0; i < c->n_roles - self; i++)
+        if (strcmp(next, c->roles[i].profile) == 0)
+            return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    dlpi_s3_copy(c->base, sizeof c->base, next);
+    p->profile = c->base;
+    has = dlpi_s3_profiles_has(p, err);
+    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile", err);
+    if (has > 0) has = dlpi_s3_config_base(c, p, err); /* its keys come before a role of its own */
+    if (has == 0 && self) return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    return has;
+}
+
+/* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
+    char from[sizeof c->base];
+    dlpi_s3_role more = {0};
+    int code;
+    for (;;) {
+        dlpi_s3_role *role = c->n_roles < DLPI_S3_ROLES ? &c->roles[c->n_roles] : &more;
+        int how;
+        code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
+                                    sizeof c->token_file, err);
+        if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
+        how = dlpi_s3_role_read(p, role, from, sizeof from, err);
+        if (how < 0) return how;
+        if (how == 0) break;
+        if (role == &more) return dlpi_s3_role_chain(c, p->profile, "more than 3 roles", err);
+        if (c->n_roles++ == 0) code = dlpi_s3_config_sts(c, p, c->sts, sizeof c->sts, err);
+        if (code) return code;
+        code = how == 1 ? dlpi_s3_role_source(c, p, from, err) : dlpi_s3_role_next(c, p, from, err);
+        if (code) return code;
+    }
+    code = c->n_roles ? 0 : dlpi_s3_config_base(c, p, err);
+    if (code) return code;
+    c->source = DLPI_S3_PROCESS;
+    c->timeout_ms = 60000;
+    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
+    if (code == 0) code = dlpi_s3_config_beyond(p, err);
+    if (code || c->n_roles == 0) return code;
+    return dlpi_s3_role_chain(c, p->profile, "it has no credentials", err);
+}
+
 /* ---- settings that AWS' tools go by ---- */
 
 typedef struct dlpi_s3_beyond {
@@ -4680,7 +5721,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
-    char said[64], word[70], where[240];
+    char said[64], where[240];
     int file = 0;
     snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
     if (!value) {
@@ -4690,8 +5731,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
         snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
                  b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
     }
-    snprintf(word, sizeof word, " %.60s ", value);
-    if (b->fine ? strstr(b->fine, word) != NULL : !dlpi_s3_is_true(value)) return DLP_OK;
+    if (b->fine ? dlpi_s3_listed(b->fine, value) : !dlpi_s3_is_true(value)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%.160s: \"%.16s\"; but %s not "
                              "supported",
@@ -4712,16 +5752,18 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
                                  c->profile, c->file[code - 1]);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
+    said[0] = '\0';
+    if (code >= 0)
+        code = dlpi_s3_config_find(p, "AWS_RESPONSE_CHECKSUM_VALIDATION",
+                                   "response_checksum_validation", said, sizeof said, err);
+    c->no_checksums = strcasecmp(said, "when_required") == 0;
+    if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION):"
+                                 " none of when_supported, when_required");
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;
-}
-
-static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" "
-                             "nor in \"%.60s\"",
-                             c->profile, c->file[0], c->file[1]);
 }
 
 /* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */
@@ -4780,12 +5822,14 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
 enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };
 
 typedef struct dlpi_s3_scratch {
-    size_t n; /* bytes in answer */
+    size_t n, out_n, body_n, sent; /* bytes in answer, out and body; of both, those sent */
     char answer[DLPI_S3_ANSWER_MAX + 1];
-    char head[16384];
+    char out[DLPI_S3_TOKEN_MAX + 12288]; /* a request's head */
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
+    const char *from;                    /* what is asked, for messages */
+    const dlpi_s3_role *role;            /* that is being assumed, or NULL */
     char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
@@ -4821,12 +5865,15 @@ typedef struct dlpi_s3_ask {
     const char *url;  /* "http://host:port/path?query" */
     const char *path; /* in place of the URL's own; NULL: that */
     const char *method;
-    const char *lines; /* of the head, each with its end; "" */
-    const char *body;  /* NULL: none */
-    bool near;         /* plain HTTP only to this host, or to where containers are served */
-    int32_t status;    /* of the answer; 0: none came */
-    char why[192];     /* then */
-    char host[300];    /* who was asked, once that is known */
+    const char *lines;              /* of the head, each with its end; "" */
+    const char *body;               /* a form; NULL: none */
+    const dlpi_s3_credentials *who; /* NULL: not signed; else for STS, in region */
+    const char *region;
+    int64_t now_s;  /* by which it is signed */
+    bool near;      /* plain HTTP only to this host, or to where containers are served */
+    int32_t status; /* of the answer; 0: none came */
+    char why[192];  /* then */
+    char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
@@ -4841,125 +5888,94 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-static bool dlpi_s3_ask_fail(dlpi_s3_ask *a, const char *why) {
-    snprintf(a->why, sizeof a->why, "%s", why);
-    return false;
-}
-
-/* Split the URL, and write the head. The part of it up to the path goes through the parser that
-   endpoints go through. */
-static bool dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
-    const char *host = strstr(a->url, "://"), *path, *why = NULL;
-    char front[512];
-    size_t at;
+/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
+    const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
+    dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};
     int n;
-    host = host ? host + 3 : a->url;
-    at = (size_t)(host - a->url);
-    path = host + strcspn(host, "/?#");
-    n = snprintf(front, sizeof front, "%.*s", (int)(path - a->url), a->url);
-    if (n >= (int)sizeof front || !dlpi_s3_is_graphic(a->url) ||
-        dlpi_s3_endpoint_parse(where, front, &why) != 0)
-        return dlpi_s3_ask_fail(a, why ? why : "it is no URL");
-    snprintf(a->host, sizeof a->host, "%s:%u", where->host, (unsigned)where->port);
-    if (a->path) path = a->path;
-    n = snprintf(s->head, sizeof s->head,
-                 "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: dlpipe\r\nAccept: */*\r\n"
-                 "Connection: close\r\n%s",
-                 a->method, *path == '/' ? "" : "/", path, (int)(strlen(front) - at), front + at,
-                 a->lines);
-    if (n < (int)sizeof s->head && a->body)
-        n += snprintf(s->head + n, sizeof s->head - (size_t)n,
-                      "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %zu\r\n",
-                      strlen(a->body));
-    if (n < (int)sizeof s->head) n += snprintf(s->head + n, sizeof s->head - (size_t)n, "\r\n");
-    return n < (int)sizeof s->head || dlpi_s3_ask_fail(a, "its head would be too long");
+    if (why) return why;
+    dlpi_s3_endpoint_host(where, a->host, sizeof a->host);
+    h.path = a->path ? a->path : *path == '/' ? path : "/";
+    h.query = *path == '?' && !a->path ? path + 1 : NULL;
+    h.has_body = a->body != NULL;
+    h.body = a->body;
+    h.body_bytes = a->body ? strlen(a->body) : 0;
+    h.who = a->who;
+    h.region = a->region;
+    h.service = "sts";
+    h.now_s = a->now_s;
+    n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
+    if (n < 2) return "its head would be too long, or has odd bytes";
+    n -= 2; /* in place of the empty line */
+    n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
+                  a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");
+    s->out_n = (size_t)n;
+    s->body_n = (size_t)h.body_bytes;
+    return s->out_n < sizeof s->out ? NULL : "its head would be too long";
 }
 
-/* Wait for what the connection wants. want: DLP_S3_WANT_*, or broken. */
-static bool dlpi_s3_ask_wait(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
-                             int64_t want) {
-    if (want != DLP_S3_WANT_READ && want != DLP_S3_WANT_WRITE)
-        return dlpi_s3_ask_fail(a, s->conn.why);
-    if (dlpi_s3_wait_for(w, s->conn.fd, want == DLP_S3_WANT_READ ? POLLIN : POLLOUT, INT32_MAX))
-        return true;
-    return dlpi_s3_ask_fail(a, "no answer in time");
-}
-
-static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
-                              const char *from) {
-    size_t left = strlen(from);
-    while (left) {
-        int64_t put = dlpi_s3_conn_write(&s->conn, from, left);
-        if (put > 0) {
-            from += put;
-            left -= (size_t)put;
-        } else if (!dlpi_s3_ask_wait(a, s, w, put)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
-static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
-    for (;;) {
-        const char *body;
-        size_t used, n_body;
-        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
+/* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
+   see s->conn.why. */
+static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
+    const char *body;
+    size_t used, n_body;
+    int what;
+    do {
+        what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
         bytes += used;
         n -= used;
-        if (what == DLPI_S3_HTTP_BAD) {
-            dlpi_s3_ask_fail(a, s->http.why);
-            return -1;
+        if (n_body > DLPI_S3_ANSWER_MAX - s->n) {
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is longer than 64 KiB");
+            return DLP_S3_BROKEN;
         }
-        if (what == DLPI_S3_HTTP_BODY && n_body > DLPI_S3_ANSWER_MAX - s->n) {
-            dlpi_s3_ask_fail(a, "the answer is longer than 64 KiB");
-            return -1;
-        }
-        if (what == DLPI_S3_HTTP_BODY) {
-            memcpy(s->answer + s->n, body, n_body);
-            s->n += n_body;
-        }
-        if (what == DLPI_S3_HTTP_END) return 1;
-        if (what == DLPI_S3_HTTP_MORE) return 0;
-    }
+        if (n_body) memcpy(s->answer + s->n, body, n_body);
+        s->n += n_body;
+    } while (what == DLPI_S3_HTTP_HEAD || what == DLPI_S3_HTTP_BODY);
+    s->answer[s->n] = '\0';
+    if (what != DLPI_S3_HTTP_BAD) return what == DLPI_S3_HTTP_END;
+    dlpi_s3_copy(s->conn.why, sizeof s->conn.why, s->http.why);
+    return DLP_S3_BROKEN;
 }
 
-static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+/* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
-    int whole = 0;
-    s->n = 0;
-    dlpi_s3_http_begin(&s->http, false);
-    while (whole == 0) {
-        int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
-        if (got > 0)
-            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
-        else if (got == 0)
-            whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
-                        ? 1
-                        : (dlpi_s3_ask_fail(a, "the answer is cut off"), -1);
-        else if (!dlpi_s3_ask_wait(a, s, w, got))
-            whole = -1;
+    int64_t n = dlpi_s3_conn_step(&s->conn);
+    while (n == 0 && s->sent < s->out_n + s->body_n) {
+        bool head = s->sent < s->out_n;
+        n = dlpi_s3_conn_write(&s->conn, head ? s->out + s->sent : s->body + (s->sent - s->out_n),
+                               s->out_n + (head ? 0 : s->body_n) - s->sent);
+        if (n > 0) s->sent += (size_t)n, n = 0;
+    }
+    while (n == 0) {
+        n = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
+        if (n == 0) {
+            n = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END ? 1 : DLP_S3_BROKEN;
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is cut off");
+        } else if (n > 0) {
+            n = dlpi_s3_ask_feed(s, bytes, (size_t)n);
+        }
     }
     dlpi_s3_wipe(bytes, sizeof bytes);
-    s->answer[s->n] = '\0';
-    if (whole == 1) a->status = s->http.status;
-    return whole == 1;
+    return n;
 }
 
 /* Ask one address. */
-static bool dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
+static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
-    int code = dlpi_s3_conn_open(&s->conn, address, tls, host);
-    bool well = code == 0 || dlpi_s3_ask_fail(a, s->conn.why);
-    if (!well) return false;
-    while (well && (code = dlpi_s3_conn_step(&s->conn)) != 0)
-        well = dlpi_s3_ask_wait(a, s, w, code);
-    well = well && dlpi_s3_ask_write(a, s, w, s->head);
-    if (well && a->body) well = dlpi_s3_ask_write(a, s, w, a->body);
-    well = well && dlpi_s3_ask_read(a, s, w);
+    int64_t n = dlpi_s3_conn_open(&s->conn, address, tls, host);
+    bool late = false;
+    s->n = s->sent = 0;
+    dlpi_s3_http_begin(&s->http, false);
+    while (n > DLP_S3_BROKEN && n <= 0 && !late) {
+        n = dlpi_s3_ask_step(s);
+        if (n == DLP_S3_WANT_READ || n == DLP_S3_WANT_WRITE)
+            late = !dlpi_s3_wait_for(w, s->conn.fd, n == DLP_S3_WANT_READ ? POLLIN : POLLOUT,
+                                     INT32_MAX);
+    }
+    dlpi_s3_copy(a->why, sizeof a->why, late ? "no answer in time" : s->conn.why);
+    if (n == 1) a->status = s->http.status;
     dlpi_s3_conn_close(&s->conn);
-    return well;
 }
 
 /* Ask once. The answer is in s->answer, and ends there with a zero byte. */
@@ -4967,96 +5983,102 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
                              const dlpi_s3_wait *w) {
     dlpi_s3_endpoint where;
     dlpi_s3_address at[4];
+    const char *wrong = dlpi_s3_ask_head(a, s, &where);
     int n, e = 0;
     a->status = 0;
     s->conn.errnum = 0;
-    if (!dlpi_s3_ask_head(a, s, &where)) return;
-    if (where.tls && !c->tls) {
-        dlpi_s3_ask_fail(a, "https wants DLPIPE_S3_OPENSSL, or a transport");
-        return;
+    if (!wrong && where.tls && !c->tls) wrong = "https wants DLPIPE_S3_OPENSSL, or a transport";
+    n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
+    for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
+        if (i > 0 && dlpi_s3_wait_over(w)) return;
+        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
+            wrong = "without TLS, only this host and the container services are asked";
+        else
+            dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
     }
-    n = dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
-    for (int i = 0; i < n && a->status == 0; i++) {
-        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i])) {
-            dlpi_s3_ask_fail(a, "without TLS, only this host and the container services are asked");
-            return;
-        }
-        if (dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w)) return;
-        if (dlpi_s3_wait_over(w)) return;
-    }
+    if (!wrong) return;
+    dlpi_s3_copy(a->why, sizeof a->why, wrong);
+    s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
-   identity does not answer it. */
-static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
-    char code[64] = "";
-    if (a->status == 429 || a->status >= 500) return true;
-    if (a->status != 400) return false;
-    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
-    return strcmp(code, "IDPCommunicationError") == 0;
-}
-
-/* Ask, again after a while where that may help. Returns whether the answer is 200. */
+/* Ask, again after a while where the table of what is sent again says so. Returns true if the
+   answer is 200; else s->word is an error code out of it, or "". */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
-    for (int i = 0; i < c->attempts; i++) {
+    dlpi_s3_tries tries = {0};
+    int attempts = a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts, verdict = DLPI_S3_RETRY;
+    int64_t skew_s = 0;
+    for (int i = 0; i < attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
         dlpi_s3_wait w = {UINT64_MAX, stop};
         uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
+        dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
-        w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
+        w.until_ns = dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms);
+        a->now_s = c->clock() + skew_s;
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
-        if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
-        if (stop && DLPI_LOAD_RLX(stop)) break;
+        s->word[0] = '\0';
+        if (a->status == 200) return true;
+        if (a->status) {
+            t.what = DLPI_S3_T_ANSWER;
+            if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
+                                  sizeof s->word))
+                dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+        }
+        t.status = a->status;
+        t.errnum = s->conn.errnum;
+        if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
+        verdict = dlpi_s3_classify(&t, &tries);
+        if (verdict == DLPI_S3_SKEW) skew_s += t.skew_s;
+        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) break;
     }
-    return a->status == 200;
+    return false;
 }
 
-/* An answer that does not help. word: an error code out of it, or "". */
-static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, const char *word,
-                             dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
-    size_t letters = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.");
-    bool plain = *word && !word[letters];
-    if (!a->status)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s: %.120s", from,
-                                 a->host, a->why);
-    if (err) err->http_status = a->status;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s answered %d%s%.60s",
-                             from, a->host, (int)a->status, plain ? " " : "", plain ? word : "");
+static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
+}
+
+/* An answer that does not help; s->word: an error code out of it, or "". */
+static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
+    bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
+    char what[240];
+    snprintf(what, sizeof what, "%.80s%s%.120s", a->host, a->host[0] ? ": " : "", a->why);
+    if (a->status)
+        snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
+                 plain ? " " : "", plain ? s->word : "");
+    if (a->status && err) err->http_status = a->status;
+    return dlpi_s3_fetch_error(s, what, err);
 }
 
 /* ---- sources ---- */
 
 /* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
    0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
-static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
-                                 const char *date, int64_t clock_s, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
+static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
+    const char *date = s->expires;
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the time of expiry is none", from);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is none", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
-    if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
+    if (c->source == DLPI_S3_MACHINE &&
+        !s->role) { /* as AWS wants it: its services may go on to accept them */
         who->expires_s = now_s + 600;
         dlpi_s3_config_log(c, "s3: credentials (instance metadata) have expired; in use all the "
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): they have expired already",
-                             from);
+    return dlpi_s3_fetch_error(s, "they have expired already", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
     int code;
     /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
     dlpi_s3_json_text(s->answer, s->n, "Expiration", s->session, sizeof s->session);
@@ -5065,12 +6087,9 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the answer is not the "
-                                 "JSON of credentials",
-                                 from);
-    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
+        return dlpi_s3_fetch_error(s, "the answer is not the JSON of credentials", err);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
@@ -5078,12 +6097,13 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
     dlpi_s3_profiles p;
     int code = dlpi_s3_profiles_open(&p, c, err);
     if (code) return code;
+    p.profile = c->base;
     code = dlpi_s3_profiles_has(&p, err);
     if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
     dlpi_s3_profiles_close(&p);
     if (code) return code < 0 ? code : DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
-                             c->profile);
+                             c->base);
 }
 
 /* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
@@ -5212,7 +6232,7 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     pid_t pid = 0;
     if (n < 1)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
-                                 c->profile, n ? "its quotes do not match" : "no command");
+                                 c->base, n ? "its quotes do not match" : "no command");
     e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
@@ -5232,10 +6252,9 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credential_process (%.80s): what it says "
-                                 "is not JSON of Version 1",
-                                 s->argv[0]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credential_process (%.80s): what it says is not JSON of Version 1", s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -5258,26 +6277,28 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-static int dlpi_s3_web_body(const dlpi_s3_config *c, dlpi_s3_scratch *s) {
-    const char *const values[3] = {c->role, c->session, s->token};
-    static const char *const names[3] = {"&RoleArn=", "&RoleSessionName=", "&WebIdentityToken="};
-    size_t n = 0, size = sizeof s->body;
-    n += (size_t)snprintf(s->body, size, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
-    for (int i = 0; i < 3; i++) {
-        n += (size_t)snprintf(s->body + n, size - n, "%s", names[i]);
-        n += dlpi_s3_uri_encode(s->body + n, size - n, values[i], strlen(values[i]), false);
-        if (n >= size) return -1;
+/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
+                             size_t n_fields) {
+    dlpi_s3_out o = {s->body, sizeof s->body, 0};
+    dlpi_s3_out_adds(&o, "Action=");
+    dlpi_s3_out_adds(&o, action);
+    dlpi_s3_out_adds(&o, "&Version=2011-06-15");
+    for (size_t i = 0; i < n_fields; i++) {
+        if (!fields[i][1] || !fields[i][1][0]) continue;
+        dlpi_s3_out_add(&o, "&", 1);
+        dlpi_s3_out_adds(&o, fields[i][0]);
+        dlpi_s3_out_add(&o, "=", 1);
+        dlpi_s3_out_escaped(&o, fields[i][1]);
     }
-    return 0;
+    return dlpi_s3_out_end(&o);
 }
 
-/* STS, AssumeRoleWithWebIdentity; it is asked without a signature, the token is the proof. */
-static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                             const uint32_t *stop, dlp_s3_error *err) {
-    static const char at[] = "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/"
-                             "Credentials/";
-    dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
-    char path[128];
+/* Ask STS for credentials by the form in s->body. */
+static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
+                             const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
+                             dlp_s3_error *err) {
+    char path[160];
     struct {
         const char *name;
         char *to;
@@ -5286,27 +6307,56 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                  {"SecretAccessKey", s->secret, sizeof s->secret},
                  {"SessionToken", s->session, sizeof s->session},
                  {"Expiration", s->expires, sizeof s->expires}};
+    int code;
+    a->method = "POST";
+    a->lines = "";
+    a->body = s->body;
+    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(a, s, err);
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%sResponse/%sResult/Credentials/%s", action, action,
+                 part[i].name);
+        if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
+            continue;
+        snprintf(path, sizeof path, "the answer has no %s", part[i].name);
+        return dlpi_s3_fetch_error(s, path, err);
+    }
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
+}
+
+/* It is asked without a signature, the token is the proof. */
+static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                             const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRoleWithWebIdentity";
+    const char *const fields[][2] = {
+        {"RoleArn", c->role}, {"RoleSessionName", c->session}, {"WebIdentityToken", s->token}};
+    dlpi_s3_ask a = {.url = c->url};
     int code = dlpi_s3_fetch_token(c, s, err);
     if (code) return code;
-    if (dlpi_s3_web_body(c, s))
+    if (!dlpi_s3_sts_form(s, action, fields, 3))
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        s->word[0] = '\0';
-        if (a.status)
-            dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word);
-        return dlpi_s3_ask_error(c, &a, s->word, err);
-    }
-    for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s%s", at, part[i].name);
-        if (!dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) || !*part[i].to)
-            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                     "credentials (web identity): the "
-                                     "answer has no %s",
-                                     part[i].name);
-    }
-    code =
-        dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
+    return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+}
+
+/* Assume a role with who, and have who be it. */
+static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
+                              dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRole";
+    char seconds[16] = "", from[96];
+    const char *const fields[][2] = {{"RoleArn", role->arn},
+                                     {"RoleSessionName", role->session},
+                                     {"ExternalId", role->external_id},
+                                     {"DurationSeconds", seconds}};
+    dlpi_s3_ask a = {.url = c->sts, .who = who, .region = c->region};
+    int code;
+    if (role->duration_s) snprintf(seconds, sizeof seconds, "%d", (int)role->duration_s);
+    snprintf(from, sizeof from, "role of profile \"%.60s\"", role->profile);
+    s->from = from;
+    s->role = role;
+    if (!dlpi_s3_sts_form(s, action, fields, 4)) return dlpi_s3_fetch_error(s, "too long", err);
+    code = dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+    s->from = "";
+    return code;
 }
 
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
@@ -5320,11 +6370,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        s->word[0] = '\0';
-        if (a.status) dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
-        return dlpi_s3_ask_error(c, &a, s->word, err);
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -5340,38 +6386,34 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): the "
-                                 "token is none");
+        return dlpi_s3_fetch_error(s, "the token is none", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        if (a.status != 404) return dlpi_s3_ask_error(c, &a, "", err);
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): this machine has no role");
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop))
+        return a.status == 404 ? dlpi_s3_fetch_error(s, "this machine has no role", err)
+                               : dlpi_s3_ask_error(&a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): the role's name is none");
+        return dlpi_s3_fetch_error(s, "the role's name is none", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(c, &a, s->word, err);
+        return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
 /* Fetch from the source. s: zeroed. */
-static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                         const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                              const uint32_t *stop, dlp_s3_error *err) {
+    s->from = dlpi_s3_source_name(c->source);
     switch (c->source) {
     case DLPI_S3_FILE: return dlpi_s3_fetch_file(c, who, err);
     case DLPI_S3_PROCESS: return dlpi_s3_fetch_process(c, s, who, stop, err);
@@ -5380,6 +6422,15 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
     case DLPI_S3_MACHINE: return dlpi_s3_fetch_machine(c, s, who, stop, err);
     default: *who = c->given; return DLP_OK;
     }
+}
+
+/* Fetch, and assume the roles, each with the credentials of the one before it. */
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                         const uint32_t *stop, dlp_s3_error *err) {
+    int code = dlpi_s3_fetch_base(c, s, who, stop, err);
+    for (int i = c->n_roles; code == DLP_OK && i-- > 0;)
+        code = dlpi_s3_fetch_role(c, s, &c->roles[i], who, stop, err);
+    return code;
 }
 
 /* ---- the credential cache ---- */
@@ -5488,10 +6539,10 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     bool valid = dlpi_s3_cred_cache_valid(v, now_s);
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
-    if (version && c->source <= DLPI_S3_ENVIRONMENT)
+    if (version && dlpi_s3_config_fixed(c))
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s) are fixed: there are no newer ones",
-                                 dlpi_s3_source_name(c->source));
+                                 dlpi_s3_config_from(c));
     if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
@@ -5527,15 +6578,13 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     b = (struct both *)dlpi_s3_private_map(sizeof *b);
     if (!b)
         return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM,
-                                 "credentials: no memory to fetch "
-                                 "them");
+                                 "credentials: no memory to fetch them");
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
         code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the same ones again, "
-                                 "which the server refuses",
-                                 dlpi_s3_source_name(c->source));
+                                 "credentials (%s): the same ones again, which the server refuses",
+                                 dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
@@ -5545,9 +6594,9 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
 static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     char line[160], date[17] = "";
-    if (c->source <= DLPI_S3_ENVIRONMENT) return;
+    if (dlpi_s3_config_fixed(c)) return;
     if (who->expires_s) dlpi_s3_date(who->expires_s, date);
-    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_source_name(c->source),
+    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_config_from(c),
              *date ? ", valid until " : "", date);
     dlpi_s3_config_log(c, line);
 }
@@ -5565,9 +6614,7 @@ static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cre
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
-                                 "credentials: others are fetching them: "
-                                 "%s",
-                                 strerror(e));
+                                 "credentials: others are fetching them: %s", strerror(e));
     memset(&why, 0, sizeof why);
     code = dlpi_s3_cred_cache_wants(c, v, seen, force, &why);
     if (code == 1) {
@@ -6016,610 +7063,6 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
-   Policy alone: no socket, no clock (the caller passes the time in), so that a test can run years
-   of it. What workers share is counters and a count of retries; the rest is one thread's own.
-
-   Retries. The n-th waits for backoff * 2^n, half of it fixed and half random ("equal jitter": M.
-   Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015), and not less than a
-   Retry-After asks for. With all of it random a number of attempts would have no least duration:
-   what bounds them is time. A retry is taken from a bucket that all workers share, a request that
-   ends well puts one back (the standard retry mode of AWS' SDKs): where most requests fail, each
-   waits the longest pause at once, and a server that comes back meets few of them a second. None
-   fails for that: a server that is away empties the bucket in a moment. The bucket is a count of
-   retries ahead of successes, so that a worker that dies takes nothing with it.
-
-   Away. From a failure on until any request of the client's has its answer the server counts as
-   away, since the request that failed was begun, or the last answer came. The first answer after a
-   second without one wakes all requests of the client that wait to be tried again. They go out
-   within DLPI_S3_WAKE_NS. A request that a Retry-After holds is not woken. Those are words that all
-   share (S9), of which one is read with each answer; they are for people to read, and no order of
-   theirs matters.
-
-   Hedges. A request that waits for its first byte for longer than nearly all others is sent once
-   more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
-   2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
-   first, which grows with hedges that were too hasty (the first answer came first) and shrinks with
-   those that won; it goes half of the way back with every 256 samples, since few hedges go out that
-   could prove it too wide; and wider as long as samples are few. Times that a winning hedge cut off
-   count as long as they were seen to last. The budget is a share of requests, of which no more than
-   DLPI_S3_HEDGE_SAVED are saved up; the hedges of hedges come out of it too.
-
-   Slow bodies. A body that is far slower than most bodies of its size class goes on over another
-   connection, since a path or a server may be bad. The client records the time that bodies need for
-   64 KiB. "Far" is 8 times the time that 3 of 4 bodies need. Each move of a range doubles that
-   factor, so that a slow line is soon left alone. A body that needs less than 128 ms for 64 KiB is
-   never slow. Until a class is known, its bodies count as usual with 64 KiB a second. If the object
-   has no strong ETag, the bytes that came are asked for again. That counts against the move.
-
-   Throttling. One 503 among many good answers delays its own request only. The client keeps the
-   share of throttled answers, as a mean in which the last answer weighs 1/64. If the share is above
-   a quarter, the requests in flight are cut to 7/10. A cut comes at most once per 4 * backoff (a
-   period), and an eighth of the requests always remains. After a cut a sixth is too much already.
-   Until a period after the last such answer the limit does not rise, and there are no hedges. A
-   server may let only so many requests a second pass. Then a cut lowers the share s: if r times as
-   many answers come as before, the share becomes 1 - (1 - s) / r. A server that refuses at random
-   keeps its share. So 128 answers after a cut the client looks which of both the share is nearer
-   to. If the server refuses at random, the cut is undone. That share is then no sign of throttling
-   for 16 periods. When throttling is over, the limit rises as TCP's window does (RFC 5681): with
-   each good answer by one, up to half of what it was. From there it rises by the clock, by all of
-   it in 32 periods, so that quick answers do not make it hasty. Time without answers counts for 5
-   periods at most. */
-
-enum { /* in the order of dlp_s3_stats */
-       DLPI_S3_N_REQUESTS,
-       DLPI_S3_N_OBJECTS,
-       DLPI_S3_N_FAILED,
-       DLPI_S3_N_BYTES,
-       DLPI_S3_N_RETRIES,
-       DLPI_S3_N_REPLAYS,
-       DLPI_S3_N_RESUMES,
-       DLPI_S3_N_HEDGES,
-       DLPI_S3_N_HEDGES_WON,
-       DLPI_S3_N_THROTTLED,
-       DLPI_S3_N_CONNECTIONS,
-       DLPI_S3_N_TIMEOUTS,
-       DLPI_S3_N_REFRESHES,
-       DLPI_S3_N_AWAY,
-       DLPI_S3_COUNTS
-};
-_Static_assert(sizeof(dlp_s3_stats) == 8 * DLPI_S3_COUNTS, "a counter for each of dlp_s3_stats");
-
-/* What all threads and processes of a client share. All zero is its start. (in region) */
-typedef struct dlpi_s3_shared {
-    uint64_t count[DLPI_S3_COUNTS];
-    uint64_t ahead;   /* retries ahead of successes; a race can leave it a little below 0 */
-    int64_t skew_s;   /* the servers' clock less ours */
-    uint64_t away_ns; /* S9, since when requests fail and none has its answer; 0: they do not */
-    uint64_t fails;   /* S9, since then */
-    uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
-    uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
-} dlpi_s3_shared;
-
-static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
-    DLPI_ADD_RLX(&s->count[what], n);
-}
-
-#define DLPI_S3_CLASSES 4u   /* sizes up to 16 KiB, 256 KiB, 4 MiB, and larger or not known */
-#define DLPI_S3_BUCKETS 176u /* microseconds, 8 buckets an octave, up to 16 s */
-#define DLPI_S3_SAMPLES 512u /* then they are halved: the older, the less they count */
-#define DLPI_S3_SAMPLES_FEWEST 16u
-#define DLPI_S3_HEDGE_SAVED 32u  /* hedges that may be saved up */
-#define DLPI_S3_HEDGE_FIRST 4u   /* and are there at the beginning */
-#define DLPI_S3_FACTOR_FIRST 24u /* in sixteenths of p95 */
-#define DLPI_S3_FACTOR_LEAST 18u
-#define DLPI_S3_FACTOR_MOST 128u
-
-#define DLPI_S3_SHARE 65536u              /* all answers */
-#define DLPI_S3_SINCE_CUT 128u            /* answers that show whether a cut has helped */
-#define DLPI_S3_PACE_BYTES 65536u         /* of which the time is kept */
-#define DLPI_S3_PACE_FIRST_NS 1000000000u /* until it is known */
-#define DLPI_S3_PACE_LEAST_NS 16000000u   /* what is faster counts as this */
-#define DLPI_S3_PACE_FACTOR 8u
-#define DLPI_S3_MOVES_MOST 16u
-
-typedef struct dlpi_s3_times {
-    uint32_t bucket[DLPI_S3_BUCKETS];
-    uint32_t total;
-    uint32_t factor;
-} dlpi_s3_times;
-
-/* One thread's. */
-typedef struct dlpi_s3_patience {
-    dlpi_s3_shared *shared;
-    uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
-    uint64_t random;
-    uint32_t share;     /* of answers that were throttled, in 65536ths */
-    uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
-    uint32_t by_chance; /* of it, what no cut helps against */
-    uint32_t since_cut; /* answers; 128 are enough */
-    uint64_t next_cut_ns, throttled_until_ns, risen_ns;
-    uint64_t limit, full;        /* requests in flight, in 1024ths */
-    uint64_t half;               /* of what limit was before it was cut */
-    uint64_t uncut;              /* limit before the last cut */
-    uint64_t answered_ns;        /* the last answer */
-    uint64_t chance_until_ns;    /* for so long by_chance holds */
-    uint64_t gap_ns, gap_cut_ns; /* between answers, lately; at the last cut */
-    bool cutting;                /* no good answer since throttled_until_ns */
-    uint64_t hedges;             /* that may be sent, in hundredths */
-    int64_t retry_tokens;        /* -1: no limit */
-    int32_t max_attempts;        /* -1: no limit */
-    int32_t hedge_percent;
-    dlpi_s3_times times[DLPI_S3_CLASSES];
-    dlpi_s3_times paces[DLPI_S3_CLASSES]; /* of DLPI_S3_PACE_BYTES of bodies */
-} dlpi_s3_patience;
-
-static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
-
-/* The time after which a request without any progress ends, and the field that says so. d: all
-   numbers resolved. */
-static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
-    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
-    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
-    return total ? d->request_timeout_ms : d->progress_timeout_ms;
-}
-
-/* Nanoseconds between two looks at a body. */
-static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
-    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
-             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
-    return (stall < still ? stall : still) + DLPI_S3_MS;
-}
-
-/* d: all numbers resolved, -1 where there is no limit, or no hedges. */
-static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
-                                   const dlp_s3_desc *d, uint64_t seed) {
-    memset(p, 0, sizeof *p);
-    p->shared = shared;
-    p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
-    p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
-    p->give_up_ns =
-        d->first_byte_timeout_ms > 0 ? dlpi_s3_ms(d->first_byte_timeout_ms) : UINT64_MAX;
-    p->random = seed ? seed : 1;
-    p->limit = p->full = (uint64_t)d->max_requests << 10;
-    p->retry_tokens = d->retry_tokens;
-    p->max_attempts = d->max_attempts;
-    p->hedge_percent = d->hedge_percent > 0 ? d->hedge_percent : 0;
-    p->hedges = DLPI_S3_HEDGE_FIRST * 100;
-    for (unsigned i = 0; i < DLPI_S3_CLASSES; i++) p->times[i].factor = DLPI_S3_FACTOR_FIRST;
-}
-
-/* ---- what went wrong, and what to do ---- */
-
-enum {
-    DLPI_S3_GIVE_UP,
-    DLPI_S3_RETRY,
-    DLPI_S3_REPLAY,       /* free, at once, on a new connection: the idle one had been closed */
-    DLPI_S3_OTHER_REGION, /* the answer tells which */
-    DLPI_S3_REDIRECT,     /* to its Location */
-    DLPI_S3_SKEW,         /* with the server's clock */
-    DLPI_S3_REFRESH,      /* with new credentials */
-    DLPI_S3_RESTART       /* from the object's beginning: it has changed */
-};
-enum {
-    DLPI_S3_T_ANSWER, /* a whole answer, other than what was asked for */
-    DLPI_S3_T_RESOLVE,
-    DLPI_S3_T_CONNECT,
-    DLPI_S3_T_TLS,
-    DLPI_S3_T_TIMEOUT, /* to connect, to the first byte, or inside a body */
-    DLPI_S3_T_BROKEN,  /* ended, reset, in head or body */
-    DLPI_S3_T_BAD,     /* not HTTP */
-    DLPI_S3_T_SHORT,   /* of the wrong length or range */
-    DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
-    DLPI_S3_T_OTHER    /* it is not the version that the user's If-Match names */
-};
-
-typedef struct dlpi_s3_trouble {
-    int32_t what, status, errnum, method;
-    bool reused;  /* the connection had been idle */
-    bool began;   /* a byte of the answer had come */
-    bool resumed; /* If-Match was ours, not the user's */
-    bool has_region, has_location;
-    bool refreshable;    /* credentials are not fixed ones */
-    int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
-    const char *s3_code; /* "" or NULL: none */
-} dlpi_s3_trouble;
-
-/* How often a request was begun again for each reason but plain failure: none without end. */
-typedef struct dlpi_s3_tries {
-    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
-} dlpi_s3_tries;
-
-static bool dlpi_s3_one_of(const char *name, const char *const *list) {
-    if (!name || !name[0]) return false;
-    for (; *list; list++)
-        if (strcmp(name, *list) == 0) return true;
-    return false;
-}
-
-/* Whether an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
-   behavior"; SlowDownRead and -Write are MinIO's. */
-static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
-    static const char *const codes[] = {"SlowDown",
-                                        "SlowDownRead",
-                                        "SlowDownWrite",
-                                        "Throttling",
-                                        "ThrottlingException",
-                                        "ThrottledException",
-                                        "RequestThrottled",
-                                        "RequestThrottledException",
-                                        "TooManyRequests",
-                                        "TooManyRequestsException",
-                                        "RequestLimitExceeded",
-                                        "BandwidthLimitExceeded",
-                                        "LimitExceededException",
-                                        "ProvisionedThroughputExceededException",
-                                        "EC2ThrottledException",
-                                        NULL};
-    return status == 503 || status == 429 || dlpi_s3_one_of(s3_code, codes);
-}
-
-/* One more, if it is not more than most. */
-static int dlpi_s3_again(uint8_t *tries, unsigned most, int verdict) {
-    if (*tries >= most) return DLPI_S3_GIVE_UP;
-    (*tries)++;
-    return verdict;
-}
-
-static int dlpi_s3_classify_connect(int errnum) {
-    switch (errnum) { /* what another attempt does not change */
-    case EACCES:
-    case EPERM:
-    case EAFNOSUPPORT:
-    case EPROTONOSUPPORT:
-    case EINVAL: return DLPI_S3_GIVE_UP;
-    default: return DLPI_S3_RETRY;
-    }
-}
-
-static int dlpi_s3_classify_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
-    switch (t->what) {
-    case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
-        return t->errnum == EAGAIN ? DLPI_S3_RETRY : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
-    case DLPI_S3_T_CONNECT: return dlpi_s3_classify_connect(t->errnum);
-    case DLPI_S3_T_BROKEN:
-        if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
-        tries->replays++;
-        return DLPI_S3_REPLAY;
-    case DLPI_S3_T_BAD: /* a damaged answer may come once or twice, a wrong server comes always */
-    case DLPI_S3_T_SHORT: return dlpi_s3_again(&tries->wrong, 2, DLPI_S3_RETRY);
-    case DLPI_S3_T_CHANGED: return dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART);
-    case DLPI_S3_T_OTHER: return DLPI_S3_GIVE_UP;
-    default: return DLPI_S3_RETRY;
-    }
-}
-
-/* 400..403: not let in. */
-static int dlpi_s3_classify_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    static const char *const expired[] = {"ExpiredToken",       "ExpiredTokenException",
-                                          "InvalidToken",       "TokenRefreshRequired",
-                                          "InvalidAccessKeyId", NULL};
-    static const char *const clocks[] = {"RequestTimeTooSkewed", "RequestInTheFuture",
-                                         "RequestExpired", NULL};
-    static const char *const retried[] = {"RequestTimeout", "RequestTimeoutException",
-                                          "PriorRequestNotComplete", NULL};
-    bool no_code = !t->s3_code || !t->s3_code[0]; /* answers to HEAD have no body to tell it */
-    if (dlpi_s3_one_of(t->s3_code, retried)) return DLPI_S3_RETRY;
-    if (dlpi_s3_one_of(t->s3_code, clocks) || t->skew_s > 240 || t->skew_s < -240)
-        return dlpi_s3_again(&tries->skews, 2, DLPI_S3_SKEW);
-    if (t->has_region) return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
-    if (t->refreshable &&
-        (dlpi_s3_one_of(t->s3_code, expired) || t->status == 401 || (no_code && t->status == 400)))
-        return dlpi_s3_again(&tries->refreshes, 2, DLPI_S3_REFRESH);
-    return DLPI_S3_GIVE_UP;
-}
-
-/* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
-   whether a RETRY may still be had, dlpi_s3_retry_take knows. */
-static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    static const char *const conflicts[] = {"OperationAborted", "ConditionalRequestConflict", NULL};
-    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_classify_failure(t, tries);
-    if (dlpi_s3_is_throttle(t->status, t->s3_code)) return DLPI_S3_RETRY;
-    switch (t->status) {
-    case 301:
-    case 302:
-    case 307:
-    case 308:
-        if (t->has_region && tries->regions < 2)
-            return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
-        return t->has_location ? dlpi_s3_again(&tries->redirects, 5, DLPI_S3_REDIRECT)
-                               : DLPI_S3_GIVE_UP;
-    case 400:
-    case 401:
-    case 403: return dlpi_s3_classify_refused(t, tries);
-    case 408:
-    case 499: /* nginx: it had been given up in front of the server */
-    case 500:
-    case 502:
-    case 504:
-    case 520: /* Cloudflare's, of servers behind it: 520..524, 529 and 530 */
-    case 521:
-    case 522:
-    case 523:
-    case 524:
-    case 529:
-    case 530: return DLPI_S3_RETRY;
-    case 409: return dlpi_s3_one_of(t->s3_code, conflicts) ? DLPI_S3_RETRY : DLPI_S3_GIVE_UP;
-    case 412:
-        return t->resumed ? dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART) : DLPI_S3_GIVE_UP;
-    default: return DLPI_S3_GIVE_UP;
-    }
-}
-
-/* ---- retries ---- */
-
-/* A time of backoff * 2^n, n from 1, or down to half of that. */
-static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
-    uint64_t most = p->backoff_ns;
-    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
-    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
-    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
-}
-
-/* Whether a retry may be had at the usual pause. */
-static bool dlpi_s3_token_take(dlpi_s3_patience *p) {
-    if (p->retry_tokens < 0 || (int64_t)DLPI_ADD_RLX(&p->shared->ahead, 1u) < p->retry_tokens)
-        return true;
-    DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
-    return false;
-}
-
-/* Take one more attempt; attempts: those that failed one after the other, 1 or more;
-   retry_after_s: what the answer asked for, or -1. *wait_ns: until it is sent. Returns false if
-   there is none left; *why then says so. */
-static bool dlpi_s3_retry_take(dlpi_s3_patience *p, int attempts, int64_t retry_after_s,
-                               uint64_t *wait_ns, const char **why) {
-    if (p->max_attempts >= 0 && attempts >= p->max_attempts) {
-        *why = "after as many attempts as max_attempts allows";
-        return false;
-    }
-    *wait_ns = dlpi_s3_backoff(p, dlpi_s3_token_take(p) ? attempts : INT32_MAX);
-    if (retry_after_s > 0)
-        *wait_ns += (uint64_t)(retry_after_s < 3600 ? retry_after_s : 3600) * 1000 * DLPI_S3_MS;
-    return true;
-}
-
-/* ---- whether the server is away ---- */
-
-#define DLPI_S3_AWAY_FEW 16u             /* failures that are told one by one */
-#define DLPI_S3_AWAY_NS 1000000000u      /* what is shorter is not told */
-#define DLPI_S3_AWAY_TELL_NS 5000000000u /* and then again */
-#define DLPI_S3_AWAY_LOOK_NS 100000000u  /* between two looks whether it is back */
-#define DLPI_S3_WAKE_NS 300000000u       /* over which those that waited are spread */
-
-/* For how long it has been away by now. */
-static uint64_t dlpi_s3_away_for(const dlpi_s3_shared *s, uint64_t now_ns) {
-    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
-    return since && now_ns > since ? now_ns - since : 0;
-}
-
-enum { DLPI_S3_TELL_IT = 0, DLPI_S3_TELL_NOTHING, DLPI_S3_TELL_AWAY };
-
-/* A request that has waited since a time has failed, and is to be tried again. Returns what the log
-   is to be told: this failure, that the server is away, or nothing. */
-static int dlpi_s3_away(dlpi_s3_shared *s, uint64_t since_ns, uint64_t now_ns) {
-    uint64_t none = 0, told = DLPI_LOAD_RLX(&s->told_ns); /* S9 */
-    uint64_t fails = DLPI_ADD_RLX(&s->fails, 1u);         /* S9 */
-    DLPI_CAS_SEQ(&s->away_ns, &none, since_ns);           /* S9 */
-    if (fails < DLPI_S3_AWAY_FEW) return DLPI_S3_TELL_IT;
-    if (dlpi_s3_away_for(s, now_ns) < DLPI_S3_AWAY_NS ||
-        (told && now_ns < told + DLPI_S3_AWAY_TELL_NS))
-        return DLPI_S3_TELL_NOTHING;
-    if (!DLPI_CAS_SEQ(&s->told_ns, &told, now_ns)) return DLPI_S3_TELL_NOTHING; /* S9, by one */
-    return DLPI_S3_TELL_AWAY;
-}
-
-/* A request has its answer. Returns for how long there was none, if the log was told so; else 0. */
-static uint64_t dlpi_s3_back(dlpi_s3_shared *s, uint64_t now_ns) {
-    uint64_t since = DLPI_LOAD_RLX(&s->away_ns); /* S9 */
-    if (since == 0) return 0;
-    since = DLPI_XCHG_SEQ(&s->away_ns, 0u); /* S9, by one */
-    DLPI_STORE_RLX(&s->fails, 0u);          /* S9 */
-    if (since && now_ns > since + DLPI_S3_AWAY_NS) DLPI_STORE_RLX(&s->back_ns, now_ns); /* S9 */
-    if (since == 0 || DLPI_XCHG_SEQ(&s->told_ns, 0u) == 0) return 0;                    /* S9 */
-    return now_ns > since ? now_ns - since : 1;
-}
-
-/* ---- throttling ---- */
-
-static bool dlpi_s3_throttled(const dlpi_s3_patience *p, uint64_t now_ns) {
-    return now_ns < p->throttled_until_ns;
-}
-
-static uint64_t dlpi_s3_period(const dlpi_s3_patience *p) { return 4 * p->backoff_ns; }
-
-/* The share of throttled answers above which there are too many. */
-static uint32_t dlpi_s3_share_most(const dlpi_s3_patience *p) {
-    return (p->limit == p->full ? DLPI_S3_SHARE / 4 : DLPI_S3_SHARE / 6) + p->by_chance;
-}
-
-/* Enough answers have come after a cut: has it helped? If not, undo it. */
-static void dlpi_s3_cut_judge(dlpi_s3_patience *p) {
-    double s = p->share_cut, all = DLPI_S3_SHARE, fewer = (double)p->gap_cut_ns / (double)p->gap_ns;
-    double helped = all - (all - s) / fewer; /* what the share is then */
-    if (helped < 0) helped = 0;
-    if (fewer < 0.85 && p->share < DLPI_S3_SHARE / 2 && p->share > (s + helped) / 2) {
-        p->by_chance = p->share;
-        p->chance_until_ns = p->answered_ns + 16 * dlpi_s3_period(p);
-        p->limit = p->uncut;
-    }
-    p->share_cut = 0;
-}
-
-/* An answer came: how long after the last one? */
-static void dlpi_s3_gap(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t gap = now_ns - p->answered_ns, most = dlpi_s3_period(p) / 4;
-    p->answered_ns = now_ns;
-    if (gap > most) gap = most; /* nobody asked, or nobody looked */
-    p->gap_ns += gap / 64;
-    p->gap_ns -= p->gap_ns / 64;
-}
-
-static void dlpi_s3_cut(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t period = dlpi_s3_period(p), floor = p->full / 8 > 1024 ? p->full / 8 : 1024;
-    p->throttled_until_ns = now_ns + period;
-    if (now_ns < p->next_cut_ns || (p->share_cut && p->share < DLPI_S3_SHARE / 2)) return;
-    p->next_cut_ns = now_ns + period;
-    p->share_cut = p->share;
-    p->gap_cut_ns = p->gap_ns;
-    p->since_cut = 0;
-    p->uncut = p->limit;
-    if (!p->cutting) p->half = p->limit / 2;
-    p->cutting = true;
-    p->limit = p->limit * 7 / 10;
-    if (p->limit < floor) p->limit = floor;
-}
-
-/* A good answer came: let there be more in flight. */
-static void dlpi_s3_rise(dlpi_s3_patience *p, uint64_t now_ns) {
-    uint64_t period = dlpi_s3_period(p), passed = now_ns - p->risen_ns, more;
-    p->risen_ns = now_ns;
-    if (p->limit == p->full || now_ns < p->throttled_until_ns) return;
-    p->cutting = false;
-    if (passed > 5 * period) passed = 5 * period;
-    more = p->limit < p->half ? 1024 : p->full * passed / (32 * period);
-    if (more == 0) p->risen_ns = now_ns - passed; /* until it is something */
-    p->limit = p->limit + more < p->full ? p->limit + more : p->full;
-}
-
-/* Call for every whole answer. throttled: it said so; ok: it ended a request of the user's well. */
-static void dlpi_s3_answered(dlpi_s3_patience *p, uint64_t now_ns, bool throttled, bool ok) {
-    dlpi_s3_gap(p, now_ns);
-    p->share += (throttled ? DLPI_S3_SHARE / 64 : 0) - p->share / 64;
-    if (now_ns >= p->chance_until_ns) p->by_chance = 0;
-    if (p->share_cut && ++p->since_cut == DLPI_S3_SINCE_CUT) dlpi_s3_cut_judge(p);
-    if (throttled) {
-        if (p->share > dlpi_s3_share_most(p)) dlpi_s3_cut(p, now_ns);
-        return;
-    }
-    dlpi_s3_rise(p, now_ns);
-    if (ok && (int64_t)DLPI_LOAD_RLX(&p->shared->ahead) > 0)
-        DLPI_ADD_RLX(&p->shared->ahead, (uint64_t)-1);
-}
-
-/* Requests that may be on the wire, hedges not counted. */
-static int32_t dlpi_s3_limit(const dlpi_s3_patience *p) { return (int32_t)(p->limit >> 10); }
-
-/* ---- hedges ---- */
-
-static unsigned dlpi_s3_class(uint64_t bytes) {
-    if (bytes == 0 || bytes > 4u << 20) return 3;
-    return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
-}
-
-static unsigned dlpi_s3_bucket(uint64_t ns) {
-    uint64_t us = ns / 1000;
-    unsigned shift;
-    if (us < 8) return (unsigned)us;
-    if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
-    shift = 60u - (unsigned)__builtin_clzll(us);
-    return 8 * shift + (unsigned)(us >> shift);
-}
-
-/* The least time that is too long for a bucket, in nanoseconds. */
-static uint64_t dlpi_s3_bucket_end(unsigned i) {
-    if (i < 8) return (i + 1) * 1000ull;
-    return (uint64_t)(i % 8 + 9) * 1000 << (i / 8 - 1);
-}
-
-static void dlpi_s3_halve(dlpi_s3_times *t) {
-    if (t->factor > DLPI_S3_FACTOR_FIRST) t->factor -= (t->factor - DLPI_S3_FACTOR_FIRST + 1) / 2;
-    t->total = 0;
-    for (unsigned i = 0; i < DLPI_S3_BUCKETS; i++) t->total += t->bucket[i] /= 2;
-}
-
-static void dlpi_s3_times_add(dlpi_s3_times *t, uint64_t ns) {
-    t->bucket[dlpi_s3_bucket(ns)]++;
-    if (++t->total >= DLPI_S3_SAMPLES) dlpi_s3_halve(t);
-}
-
-/* A valid head came, ns after the last byte of a request for so many bytes (0: not known) left. */
-static void dlpi_s3_first_byte(dlpi_s3_patience *p, uint64_t bytes, uint64_t ns) {
-    dlpi_s3_times_add(&p->times[dlpi_s3_class(bytes)], ns);
-}
-
-/* The time that percent of the samples do not exceed; there is at least one. */
-static uint64_t dlpi_s3_percentile(const dlpi_s3_times *t, unsigned percent) {
-    uint32_t want = (t->total * percent + 99) / 100, sum = 0;
-    unsigned i = 0;
-    for (; i < DLPI_S3_BUCKETS - 1; i++) {
-        sum += t->bucket[i];
-        if (sum >= want) break;
-    }
-    return dlpi_s3_bucket_end(i);
-}
-
-/* A request that is no hedge went out. */
-static void dlpi_s3_sent(dlpi_s3_patience *p) {
-    p->hedges += (uint64_t)p->hedge_percent;
-    if (p->hedges > DLPI_S3_HEDGE_SAVED * 100) p->hedges = DLPI_S3_HEDGE_SAVED * 100;
-}
-
-/* How long a request for so many bytes should wait for its first byte before it is hedged. It
-   changes as answers come. UINT64_MAX: for ever. */
-static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, uint64_t bytes) {
-    const dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
-    uint64_t ns;
-    if (!p->hedge_percent || t->total < DLPI_S3_SAMPLES_FEWEST || dlpi_s3_throttled(p, now_ns))
-        return UINT64_MAX;
-    ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
-    ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
-    if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
-    return ns < p->give_up_ns ? ns : UINT64_MAX;
-}
-
-/* Take one from the budget. */
-static bool dlpi_s3_hedge_take(dlpi_s3_patience *p, uint64_t now_ns) {
-    if (!p->hedge_percent || p->hedges < 100 || dlpi_s3_throttled(p, now_ns)) return false;
-    p->hedges -= 100;
-    return true;
-}
-
-/* A hedge is over. won: its head came first, when the request before it had waited loser_ns. */
-static void dlpi_s3_hedge_over(dlpi_s3_patience *p, uint64_t bytes, bool won, uint64_t loser_ns) {
-    dlpi_s3_times *t = &p->times[dlpi_s3_class(bytes)];
-    if (won) {
-        dlpi_s3_first_byte(p, bytes, loser_ns);
-        if (t->factor > DLPI_S3_FACTOR_LEAST) t->factor--;
-    } else if (t->factor < DLPI_S3_FACTOR_MOST) {
-        t->factor += 2;
-    }
-}
-
-/* ---- slow bodies ---- */
-
-/* How a body gets on. */
-typedef struct dlpi_s3_body_pace {
-    uint64_t size;    /* of the range, about */
-    uint64_t got, ns; /* bytes, and the time that they took */
-    uint64_t left;    /* bytes that are to come */
-    uint64_t afresh;  /* bytes that would have to come over another connection */
-    unsigned moves;   /* how often the range has gone on over another one */
-} dlpi_s3_body_pace;
-
-static double dlpi_s3_pace_ns(const dlpi_s3_body_pace *b) {
-    return (double)b->ns * DLPI_S3_PACE_BYTES / (double)(b->got ? b->got : 1);
-}
-
-/* Record how fast a body, or a stretch of it, has come. */
-static void dlpi_s3_paced(dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
-    double ns = dlpi_s3_pace_ns(b);
-    dlpi_s3_times_add(&p->paces[dlpi_s3_class(b->size)], ns < 1e12 ? (uint64_t)ns : UINT64_MAX);
-}
-
-/* True if the body should go on over another connection. */
-static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) {
-    const dlpi_s3_times *t = &p->paces[dlpi_s3_class(b->size)];
-    uint64_t usual_ns = DLPI_S3_PACE_FIRST_NS;
-    if (b->moves >= DLPI_S3_MOVES_MOST) return false;
-    if (t->total >= DLPI_S3_SAMPLES_FEWEST) usual_ns = dlpi_s3_percentile(t, 75);
-    if (usual_ns < DLPI_S3_PACE_LEAST_NS) usual_ns = DLPI_S3_PACE_LEAST_NS;
-    return (double)b->left * dlpi_s3_pace_ns(b) >
-           (double)b->afresh * (double)usual_ns * (double)(DLPI_S3_PACE_FACTOR << b->moves);
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
    A request of the user's (op) is fetched in one or more ranges; a range is asked for over a
    connection, or over two or three at once while its answer has not begun (hedges). All records are
@@ -6632,6 +7075,33 @@ static bool dlpi_s3_slow(const dlpi_s3_patience *p, const dlpi_s3_body_pace *b) 
                                 ^                        |                                 |
                                 +----- range->timer <----+------ trouble, classified ------+
                                        (back-off)
+
+   Words:
+     op       a request of the caller's
+     range    a part of an op, or all of it, which has a request of its own on the wire
+     origin   a server, by name and port
+     hedge    a second request for a range whose answer is late
+     turn     of an op: how often something was learned for it (place, region, clock, keys);
+              of an io: one wait for events, and what they bring
+     away     a server is away while requests fail and none has its answer (patience)
+     pause    the time before a retry
+     part     to take a connection from its range
+
+   A range is in one of these states. range_become alone changes them, and asserts both the step
+   and that lists, connections and timer fit the state.
+
+       state     lists it is in              connections  timer  goes to
+       NONE      free_ranges, or none: in    0            -      WAITING PAUSED HELD
+                 the hands of a function
+       WAITING   origin->waiting             0            -      ASKED
+       ASKED     io->awaited, if it may be   1..3         -      HEDGING BODY
+                 hedged
+       HEDGING   origin->hedging             1..2         -      ASKED BODY
+       BODY      -                           1            -      -
+       PAUSED    -                           0            set    WAITING, at the latest when the
+                                                                 server is back
+       HELD      -                           0            set    WAITING, by Retry-After alone
+       and all of them to NONE
 
    A range is not bound to a connection before it is sent: whichever connection of the origin is
    free first takes the range that waits longest, be it one that has ended a request or a new one.
@@ -6653,9 +7123,6 @@ enum {
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
-    DLPI_S3_DRAIN_MS = 3000,
-    DLPI_S3_DEAF_MS = 1000,    /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
     DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
 };
@@ -6837,7 +7304,7 @@ typedef struct dlpi_s3_connection {
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool late;           /* opening for RACE, and the helper knows */
     bool raced;          /* and another is begun in its place */
     bool hedge;
     bool ranged;          /* the request has a Range, */
@@ -6860,6 +7327,20 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
+enum { /* what a range waits for; see above */
+       DLPI_S3_RANGE_NONE = 0,
+       DLPI_S3_RANGE_WAITING,
+       DLPI_S3_RANGE_ASKED,
+       DLPI_S3_RANGE_HEDGING,
+       DLPI_S3_RANGE_BODY,
+       DLPI_S3_RANGE_PAUSED,
+       DLPI_S3_RANGE_HELD
+};
+
+#ifndef DLPI_S3_ASSERT /* tests define their own */
+#define DLPI_S3_ASSERT(fact) ((void)sizeof(fact))
+#endif
+
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
     uint32_t piece;
@@ -6868,24 +7349,25 @@ typedef struct dlpi_s3_cursor {
 
 struct dlpi_s3_range {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;    /* waiting or hedging of the origin, or none; or io->free_ranges */
-    dlpi_s3_node sibling;  /* op->ranges */
-    dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
-    dlpi_s3_timer timer;   /* back-off */
-    uint64_t first;        /* from the request's first byte */
-    uint64_t bytes;        /* UINT64_MAX: not known yet */
-    uint64_t done;         /* that lie where they belong */
+    dlpi_s3_node queue;   /* waiting or hedging of the origin, or none; or io->free_ranges */
+    dlpi_s3_node sibling; /* op->ranges */
+    dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
+    dlpi_s3_timer timer;  /* back-off */
+    uint64_t first;       /* from the request's first byte */
+    uint64_t bytes;       /* UINT64_MAX: not known yet */
+    uint64_t done;        /* that lie where they belong */
+    uint64_t crc;         /* of them, if op->crc_kind says so */
+    uint64_t crc_told;    /* of the range, or the object, by the server */
+    bool crc_is_told;
     uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool held;     /* a Retry-After says when it may be tried again */
-    uint8_t moves; /* to another connection, for the body was slow */
-    bool begun;    /* connections[0] has won */
-    bool fresh;    /* only on a new connection */
-    bool in_hedging, in_waiting;
+    uint8_t moves;       /* to another connection, for the body was slow */
+    bool fresh;          /* only on a new connection */
+    int32_t state;       /* DLPI_S3_RANGE_* */
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
     uint64_t size_bytes; /* about so many, for how long its answer may take */
@@ -6906,6 +7388,10 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag, */
     uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
+    uint64_t crc;                                     /* of the ranges that are done */
+    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
+    bool crc_doubt;    /* and is not the CRC of the range */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -6917,6 +7403,7 @@ struct dlpi_s3_op {
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
     bool moved;      /* to, to_path: where an answer sent it */
+    bool checksum;   /* the object's checksum is asked for */
     bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
     char region[64]; /* "": the client's */
     dlpi_s3_endpoint to;
@@ -6948,7 +7435,6 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t woken_ns;                /* by which return of the server */
-    uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
@@ -6982,15 +7468,16 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
-    dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+/* by: DLPI_S3_BY_*. */
+static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
+    dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
 }
 
 /* Look at a body again soon: bytes that are too few to wake anybody may have come. */
 static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
-    uint64_t look = io->now + io->look_ns;
-    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
+    dlpi_s3_timer_set(&io->timers, &connection->timer,
+                      dlpi_s3_least(io->now + io->patience.by[DLPI_S3_BY_LOOK],
+                                    connection->moved_ns + io->patience.by[DLPI_S3_BY_STALL]));
 }
 
 /* ---- regions ---- */
@@ -7051,7 +7538,11 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
     range->op->moved_ns = io->now;
 }
 
-static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
+/* Take in n bytes that lie where they belong, and at from. */
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                               uint64_t n) {
+    if (range->op->crc_kind)
+        range->crc = dlpi_s3_crc_add(range->op->crc_kind, range->crc, from, (size_t)n);
     range->done += n;
     dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
@@ -7066,9 +7557,9 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
         if (room == 0) break;
         if (room > left) room = left;
         if (to) memcpy(to, from, room);
+        dlpi_s3_range_took(io, range, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }
@@ -7076,7 +7567,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 /* Begin it again from its first byte. */
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
 }
 
@@ -7105,36 +7596,48 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
 
 /* ---- queues of ranges ---- */
 
-static void dlpi_s3_range_unqueue(dlpi_s3_range *range) {
-    if (range->in_waiting) range->op->origin->n_waiting--;
-    if (range->in_hedging) range->op->origin->n_hedging--;
-    range->in_waiting = range->in_hedging = false;
-    dlpi_s3_ring_out(&range->queue);
+#define DLPI_S3_TO(state) (1u << DLPI_S3_RANGE_##state)
+
+/* True if the range may go from one state to another. */
+static inline bool dlpi_s3_range_may(int32_t from, int32_t to) {
+    static const uint8_t next[] = {DLPI_S3_TO(WAITING) | DLPI_S3_TO(PAUSED) |
+                                       DLPI_S3_TO(HELD),                   /* NONE */
+                                   DLPI_S3_TO(ASKED),                      /* WAITING */
+                                   DLPI_S3_TO(HEDGING) | DLPI_S3_TO(BODY), /* ASKED */
+                                   DLPI_S3_TO(ASKED) | DLPI_S3_TO(BODY),   /* HEDGING */
+                                   0,                                      /* BODY */
+                                   DLPI_S3_TO(WAITING),                    /* PAUSED */
+                                   DLPI_S3_TO(WAITING)};                   /* HELD */
+    return to == DLPI_S3_RANGE_NONE || (next[from] >> to & 1);
 }
 
-/* first: it has waited before. */
-static void dlpi_s3_range_wait(dlpi_s3_range *range, bool first) {
+/* True if lists, connections and timer of the range fit its state. */
+static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
+    int32_t s = range->state;
+    bool queued = !dlpi_s3_ring_empty(&range->queue);
+    bool awaited = !dlpi_s3_ring_empty(&range->awaited);
+    bool asked = s == DLPI_S3_RANGE_ASKED || s == DLPI_S3_RANGE_HEDGING;
+    if (queued != (s == DLPI_S3_RANGE_WAITING || s == DLPI_S3_RANGE_HEDGING)) return false;
+    if (awaited && s != DLPI_S3_RANGE_ASKED) return false;
+    if ((range->timer.due != UINT64_MAX) != (s >= DLPI_S3_RANGE_PAUSED)) return false;
+    if (s == DLPI_S3_RANGE_BODY) return range->n_connections == 1;
+    return asked ? range->n_connections > 0 : range->n_connections == 0;
+}
+
+/* Go to a state. The caller has seen to connections and timer. */
+static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
-    dlpi_s3_range_unqueue(range);
-    range->in_waiting = true;
-    origin->n_waiting++;
-    if (first)
-        dlpi_s3_ring_first(&origin->waiting, &range->queue);
-    else
-        dlpi_s3_ring_last(&origin->waiting, &range->queue);
-}
-
-static void dlpi_s3_range_wait_hedge(dlpi_s3_range *range) {
-    dlpi_s3_range_unqueue(range);
-    range->in_hedging = true;
-    range->op->origin->n_hedging++;
-    dlpi_s3_ring_last(&range->op->origin->hedging, &range->queue);
-}
-
-/* Its answer is not waited for any more, or has begun. */
-static void dlpi_s3_range_calm(dlpi_s3_range *range) {
+    DLPI_S3_ASSERT(dlpi_s3_range_may(range->state, state));
+    origin->n_waiting -= range->state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging -= range->state == DLPI_S3_RANGE_HEDGING;
+    dlpi_s3_ring_out(&range->queue);
     dlpi_s3_ring_out(&range->awaited);
-    if (range->in_hedging) dlpi_s3_range_unqueue(range);
+    range->state = state;
+    origin->n_waiting += state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging += state == DLPI_S3_RANGE_HEDGING;
+    if (state == DLPI_S3_RANGE_WAITING) dlpi_s3_ring_first(&origin->waiting, &range->queue);
+    if (state == DLPI_S3_RANGE_HEDGING) dlpi_s3_ring_last(&origin->hedging, &range->queue);
+    DLPI_S3_ASSERT(dlpi_s3_range_sound(range));
 }
 
 /* Take a connection from its range. */
@@ -7147,8 +7650,7 @@ static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
     for (; i < range->n_connections; i++) range->connections[i] = range->connections[i + 1];
     if (range->n_connections > 0) return;
     io->on_wire--;
-    range->begun = false;
-    dlpi_s3_range_calm(range);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
 }
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
@@ -7158,7 +7660,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
 /* From now on it is seen to that the range's answer does not take too long. */
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
-    if (range->begun || range->in_hedging || range->n_connections >= DLPI_S3_COPIES) return;
+    if (range->state != DLPI_S3_RANGE_ASKED || range->n_connections >= DLPI_S3_COPIES) return;
     range->sent_ns = io->now;
     dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
@@ -7218,7 +7720,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_IDLE);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_connection_low_water(io, connection, 1);
     dlpi_s3_ring_out(&connection->node);
@@ -7229,11 +7731,10 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t ms = io->desc->stall_timeout_ms;
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &connection->age);
-    dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_DRAIN);
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 
@@ -7270,9 +7771,8 @@ static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expe
         dlpi_s3_range_part(io, range, connection);
         dlpi_s3_connection_abandon(io, connection, expected);
     }
-    dlpi_s3_range_unqueue(range);
-    dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_timer_stop(&range->timer);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
     dlpi_s3_ring_out(&range->sibling);
     range->op->n_ranges--;
     dlpi_s3_ring_first(&io->free_ranges, &range->queue);
@@ -7355,15 +7855,6 @@ static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
 }
 
-/* A range has all its bytes. */
-static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
-    dlpi_s3_op *op = range->op;
-    op->r->received += range->done;
-    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
-    dlpi_s3_range_end(io, range, UINT64_MAX);
-    if (op->n_ranges == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
-}
-
 /* ---- trouble ---- */
 
 /* What went wrong with an attempt, for the classifier and for words. */
@@ -7429,7 +7920,6 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
-    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -7440,6 +7930,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     dlpi_s3_range_tell(io, range, wait_ns);
     if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
+    dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }
 
 /* ---- where a request goes ---- */
@@ -7455,11 +7946,7 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
         return dlpi_s3_place(&io->s3->endpoint, dlpi_s3_op_region(io, op), io->desc->style,
                              op->r->bucket, op->r->key, io->host, sizeof io->host, io->path,
                              sizeof io->path);
-    if (e->is_default_port)
-        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
-    else
-        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host,
-                 (unsigned)e->port);
+    dlpi_s3_endpoint_host(e, io->host, sizeof io->host);
     dlpi_s3_copy(io->path, sizeof io->path, op->to_path);
     return DLP_OK;
 }
@@ -7503,8 +7990,13 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Have it go elsewhere, with those of its ranges that are not on a connection. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
-    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        dlpi_s3_range_unqueue(DLPI_S3_OF(n, dlpi_s3_range, sibling));
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
+        dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
+        if (range->state == DLPI_S3_RANGE_WAITING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
+        else if (range->state == DLPI_S3_RANGE_HEDGING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+    }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
         dlpi_s3_op_add(op, "there is no way to where it was sent");
@@ -7513,8 +8005,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
         dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
-        if (range->n_connections == 0 && range->timer.due == UINT64_MAX)
-            dlpi_s3_range_wait(range, true);
+        if (range->state == DLPI_S3_RANGE_NONE) dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
     }
 }
 
@@ -7569,23 +8060,12 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
 
 /* Take "http://host/path?query" apart. */
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
-    char authority[300];
-    const char *at = strstr(location, "://"), *why = NULL;
+    const char *at = location, *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
-    dlpi_s3_endpoint to;
-    size_t n;
-    if (location[0] == '/') { /* the same server */
-        to = *from;
-        to.prefix[0] = '\0';
-        at = location;
-    } else {
-        n = at ? (size_t)(at - location) + 3 + strcspn(at + 3, "/?#") : sizeof authority;
-        if (n >= sizeof authority) return "its Location is none";
-        memcpy(authority, location, n);
-        authority[n] = '\0';
-        if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
-        at = location + n;
-    }
+    dlpi_s3_endpoint to = *from;
+    to.prefix[0] = '\0';
+    if (location[0] != '/') why = dlpi_s3_url_split(&to, location, &at); /* else the same server */
+    if (why) return why;
     if (from->tls && !to.tls) return "it leads from https to http";
     if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
     dlpi_s3_op_target(op, at);
@@ -7611,6 +8091,9 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor.piece = 0;
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
+    op->crc = 0;
+    op->crc_doubt = false;
+    op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     r->received = 0;
@@ -7618,6 +8101,42 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     r->etag[0] = '\0';
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
+}
+
+/* All bytes of the op are there, and are not what the server says that the object holds. */
+static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
+    dlpi_s3_op_message(op, 0, "the bytes that came have %s %llx, and the object has %llx",
+                       dlpi_s3_crc_name(op->crc_kind), (unsigned long long)op->crc,
+                       (unsigned long long)op->crc_told);
+    if (dlpi_s3_classify(&t, &op->tries) != DLPI_S3_RESTART) {
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    dlpi_s3_say(io, "s3: %s/%s: %s; again over another connection", op->r->bucket, op->r->key,
+                op->r->error.message);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_op_restart(io, op);
+}
+
+/* A range has all its bytes. */
+static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
+    dlpi_s3_op *op = range->op;
+    op->r->received += range->done;
+    if (range->crc_is_told && range->crc != range->crc_told) {
+        op->crc_doubt = true;
+        op->crc_told = range->crc_told;
+    }
+    if (op->crc_kind)
+        op->crc ^=
+            dlpi_s3_crc_shift(op->crc_kind, range->crc, op->size - range->first - range->done);
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
+    dlpi_s3_range_end(io, range, UINT64_MAX);
+    if (op->n_ranges > 0 || op->next < op->size) return;
+    if (op->crc_doubt && op->crc != op->crc_told)
+        dlpi_s3_op_damaged(io, op);
+    else
+        dlpi_s3_op_end(io, op, DLP_OK);
 }
 
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
@@ -7632,7 +8151,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
-    c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.refreshable = !dlpi_s3_config_fixed(&common->config);
     c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
     c->t.has_location = c->location[0] != '\0';
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
@@ -7680,7 +8199,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
@@ -7732,6 +8251,14 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
+/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, c);
+    else
+        dlpi_s3_range_await(io, range);
+}
+
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
     memset(&c, 0, sizeof c);
@@ -7758,11 +8285,7 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
         }
     }
     dlpi_s3_connection_close(io, connection);
-    if (!range) return;
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
 /* The answer on a connection is not what was asked for; what follows of it is not wanted. */
@@ -7774,10 +8297,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_answer(range->op, &connection->http);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }
 
 /* ---- errors that the server tells ---- */
@@ -7802,12 +8322,11 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
         if (!dlpi_s3_region_ok(region)) region[0] = '\0';
     }
-    for (char *p = e->request_id; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    dlpi_s3_http_keep_shown(e->request_id, sizeof e->request_id, e->request_id,
+                            strlen(e->request_id));
+    dlpi_s3_http_keep_shown(e->s3_code, sizeof e->s3_code, e->s3_code, strlen(e->s3_code));
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
-    for (char *p = e->s3_code; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
     else
@@ -7853,10 +8372,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     dlpi_s3_copy(used_region, sizeof used_region, connection->region);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }
 
 /* ---- heads of answers ---- */
@@ -8062,6 +8578,21 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_CHANGED;
 }
 
+/* Keep the checksum that is told with a range, if all of the object is asked for. It may be that of
+   the object. If the range is a part as it was uploaded, AWS tells that of the part, under the same
+   name ("Checking object integrity", part-level checksums). */
+static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
+                                  const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
+    const dlp_s3_request *r = op->r;
+    bool all = r->offset == 0 && (r->length == 0 || r->length == x->total);
+    if (range->done > 0) return; /* it goes on after what an earlier answer has told of */
+    for (int kind = 1; kind < DLPI_S3_CRCS && !op->opened; kind++)
+        if (op->checksum && all && h->crc_whole && h->has_crc[kind]) op->crc_kind = kind;
+    range->crc_is_told = op->crc_kind && h->crc_whole && h->has_crc[op->crc_kind];
+    range->crc_told = h->crc[op->crc_kind];
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -8085,6 +8616,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
+    dlpi_s3_head_checksum(range, h, &x);
     op->opened = true;
     if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
@@ -8200,6 +8732,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
     h.requester_pays = io->desc->requester_pays != 0;
+    h.checksum = op->checksum && !op->foreign;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -8249,19 +8782,17 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
-    if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
+    if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
 /* All of the request is sent, though not delivered. */
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
-    int32_t ms = io->desc->first_byte_timeout_ms;
     connection->unsent = connection->deaf;
     if (connection->http.head_done) return; /* the answer came first, and is being read */
     connection->state = DLPI_S3_CONNECTION_WAITING;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer,
-                connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_due(io, &connection->timer, connection->deaf ? DLPI_S3_BY_DEAF : DLPI_S3_BY_FIRST);
     dlpi_s3_connection_queued(io, connection);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_range_await(io, range);
@@ -8289,7 +8820,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
             connection->out_at += (uint32_t)put;
         else
             connection->put_at += (uint64_t)put;
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+        dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
         if (budget == 0 && dlpi_s3_connection_unsent(connection, &from) > 0) {
             dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
@@ -8306,7 +8837,6 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_out(&connection->node);
     dlpi_s3_ring_out(&connection->age);
     io->n_idle--;
-    dlpi_s3_range_unqueue(range);
     if (!dlpi_s3_connection_compose(io, connection, range)) {
         dlpi_s3_connection_idle(io, connection);
         dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
@@ -8325,6 +8855,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     if (range->attempts == 0 && !hedge)
         op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
     range->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
@@ -8333,7 +8864,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     else
         dlpi_s3_sent(&io->patience);
     if (range->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     dlpi_s3_connection_send(io, connection);
 }
 
@@ -8345,7 +8876,6 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     uint64_t expected =
         connection->http.has_length ? (uint64_t)connection->http.content_length : UINT64_MAX;
     uint64_t waited = 0;
-    dlpi_s3_range_calm(range);
     if (connection->sent_ns && dlpi_s3_may_hedge(range->op))
         dlpi_s3_first_byte(&io->patience, range->size_bytes, io->now - connection->sent_ns);
     for (unsigned i = range->n_connections; i-- > 0;) {
@@ -8360,7 +8890,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, true, waited);
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
     }
-    range->begun = true;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
 /* The request has ended for good, though its answer has not. */
@@ -8377,7 +8907,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_op *op = connection->range->op;
     const dlpi_s3_http *h = &connection->http;
     int code;
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     if (h->status < 200 || h->status > 299) {
         connection->state = DLPI_S3_CONNECTION_ERROR;
         return true;
@@ -8432,12 +8962,12 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* True if a 400 may mean the range: it names no other cause. */
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
-    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
-                                        "BadRequest",   "NotImplemented", NULL};
     char code[64] = "";
     if (connection->http.status != 400) return false;
     dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
-    return !code[0] || dlpi_s3_one_of(code, codes);
+    return !code[0] || dlpi_s3_listed(" InvalidRange InvalidRequest InvalidArgument BadRequest"
+                                      " NotImplemented ",
+                                      code);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
@@ -8650,7 +9180,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, to, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;
@@ -8685,12 +9215,13 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = range->most = 0;
+    range->done = range->tried_at = range->most = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
-    range->begun = range->fresh = false;
+    range->crc_is_told = false;
+    range->fresh = op->tries.sums > 0;
     range->attempts = 0;
     range->begun_ns = io->now;
     range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
@@ -8698,7 +9229,9 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->size_class = dlpi_s3_class(range->size_bytes);
     dlpi_s3_ring_last(&op->ranges, &range->sibling);
     op->n_ranges++;
-    dlpi_s3_range_wait(range, false);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
+    dlpi_s3_ring_out(&range->queue); /* behind those that have waited before */
+    dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
 /* Whether an op may have another range now: further parts wait for the first head, which tells size
@@ -8725,15 +9258,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     dlpi_s3_range *range;
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
         dlpi_s3_op_message(range->op, errnum, "%s", why);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
         range = DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
-        range->sent_ns = io->now; /* once more, but not at once */
-        dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+        dlpi_s3_range_await(io, range); /* once more, but not at once */
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
     }
 }
@@ -8777,9 +9309,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     origin->opening++;
     io->connections_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &connection->timer,
-                io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
-                                                               : DLPI_S3_RACE_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_RACE);
     if (dlpi_s3_connection_watch(io, connection, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
@@ -8816,7 +9346,7 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
    that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
    it counts for nothing until it is there. Returns whether it may still come. */
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
     if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
@@ -8834,7 +9364,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
-    if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
+    if (idle_ns >= io->patience.by[DLPI_S3_BY_IDLE]) return false;
     if (connection->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
     if (connection->conn.tls && dlpi_s3_conn_pending(&connection->conn)) return false;
     if (connection->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
@@ -8938,8 +9468,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
                 if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
                 break;
             }
-            dlpi_s3_ring_out(&range->awaited);
-            dlpi_s3_range_wait_hedge(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_HEDGING);
         }
     }
     return next;
@@ -8949,7 +9478,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after";
-    int32_t ms = io->desc->connect_timeout_ms;
+    int by = DLPI_S3_BY_CONNECT;
     dlpi_s3_origin *origin = connection->origin;
     bool raced;
     if (dlpi_s3_connection_whole(connection)) {
@@ -8961,16 +9490,16 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     case DLPI_S3_CONNECTION_DRAIN: dlpi_s3_connection_close(io, connection); return;
     case DLPI_S3_CONNECTION_OPENING: break;
     case DLPI_S3_CONNECTION_WAITING:
-        ms = io->desc->first_byte_timeout_ms;
+        by = DLPI_S3_BY_FIRST;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
-        ms = io->desc->stall_timeout_ms;
+        by = DLPI_S3_BY_STALL;
         break;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
-    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
+    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)(io->patience.by[by] / DLPI_S3_MS));
     if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
@@ -8982,38 +9511,33 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* When the op ends however well it gets on. */
-static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
-    int32_t ms = io->desc->request_timeout_ms;
-    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
-}
-
 /* True if all of the op waits for its turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+        if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
 /* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
-    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
+    const uint64_t *by = io->patience.by;
+    uint64_t whole = by[DLPI_S3_BY_WHOLE], still;
     char text[64];
     if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
-    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
-    if (io->now < total_ns && io->now < still_ns) {
-        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+    still = op->moved_ns + by[DLPI_S3_BY_STILL];
+    if (whole != UINT64_MAX) whole += op->begun_ns;
+    if (io->now < whole && io->now < still) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, dlpi_s3_least(whole, still));
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    if (io->now >= total_ns)
-        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-                 (int)io->desc->request_timeout_ms);
-    else
-        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
-                 (int)io->desc->progress_timeout_ms);
+    snprintf(text, sizeof text, "%s (%d ms)",
+             io->now >= whole ? "not done within request_timeout_ms"
+                              : "no further for progress_timeout_ms",
+             io->now >= whole ? (int)io->desc->request_timeout_ms
+                              : (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -9021,7 +9545,7 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
    from its last byte on. */
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
+    uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
     bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
     int n = 0;
     if (!connection->queued || connection->deaf ||
@@ -9030,9 +9554,11 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
-    if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
-        return false;
-    dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    if (io->now - connection->moved_ns >= (sent && first > still ? first : still)) return false;
+    dlpi_s3_due(io, &connection->timer,
+                n > 0  ? DLPI_S3_BY_LOOK
+                : sent ? DLPI_S3_BY_FIRST
+                       : DLPI_S3_BY_STALL);
     return true;
 }
 
@@ -9051,7 +9577,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
@@ -9061,7 +9587,7 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
     bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
                  !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
-    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && (pace.ns < io->patience.by[DLPI_S3_BY_LOOK] || pace.got == 0)) return false;
     if (known && dlpi_s3_slow(&io->patience, &pace)) {
         dlpi_s3_connection_leave(io, connection, &pace);
         return true;
@@ -9081,7 +9607,7 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_CONNECTION_BODY)
         return true;
-    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    if (io->now - connection->moved_ns >= io->patience.by[DLPI_S3_BY_STALL]) return false;
     if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
 }
@@ -9092,7 +9618,7 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
         if (!t || t->due > io->now) return;
         t->due = UINT64_MAX;
         if (t->kind == DLPI_S3_TIMER_RANGE) {
-            dlpi_s3_range_wait((dlpi_s3_range *)t->of, true);
+            dlpi_s3_range_become((dlpi_s3_range *)t->of, DLPI_S3_RANGE_WAITING);
         } else if (t->kind == DLPI_S3_TIMER_OP) {
             dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
         } else if (!dlpi_s3_connection_moves(io, (dlpi_s3_connection *)t->of)) {
@@ -9138,7 +9664,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
         dlpi_s3_origin *origin = &io->origins[i];
         for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
             dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-            dlpi_s3_range_unqueue(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
             dlpi_s3_op_message(range->op, err.errnum, "no credentials: %.200s", err.message);
             dlpi_s3_range_retry(io, range, -1, DLP_ERR_REMOTE);
         }
@@ -9178,8 +9704,8 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_ops; i++) {
         dlpi_s3_range *range = &io->ranges[i];
         uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
-        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
-        dlpi_s3_timer_set(&io->timers, &range->timer, due);
+        if (range->state == DLPI_S3_RANGE_PAUSED && range->timer.due > due)
+            dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 
@@ -9188,7 +9714,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
-    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
+    if (io->now - io->turned_ns > io->patience.by[DLPI_S3_BY_LOOK] / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
@@ -9296,6 +9822,10 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->checksum = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
+    op->crc = 0;
+    op->crc_doubt = false;
+    op->crc_kind = DLPI_S3_CRC_NONE;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -9331,7 +9861,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
     op->begun_ns = op->moved_ns = io->now;
-    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
+    dlpi_s3_timer_set(&io->timers, &op->timer,
+                      io->now + dlpi_s3_ms(dlpi_s3_bound_ms(io->desc, &why)));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -9512,7 +10043,6 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
     io->woken_ns = io->now;
-    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);
@@ -9571,6 +10101,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(max_requests, 64, 1, 4096),
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
+        DLPI_S3_NUMBER(checksums, 0, -1, 1),
     };
     if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
         d->progress_timeout_ms = d->request_timeout_ms;
@@ -9640,6 +10171,10 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
+    if (!dlpi_s3_crc_begin() || s3->common->config.no_checksums)
+        s3->desc.checksums = desc->checksums > 0 ? 1 : -1;
+    else if (desc->checksums == 0)
+        s3->desc.checksums = 1;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_cred_cache_refresh(&s3->common->config, &s3->common->cred_cache, 0, false, err);
@@ -11022,8 +11557,7 @@ static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_ite
 
 static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0,
-                    "a source of objects wants the workers that dlp_s3_source_wire "
-                    "sets");
+                    "a source of objects wants the workers that dlp_s3_source_wire sets");
 }
 
 /* dlp_dataset.fetch. */
@@ -11442,8 +11976,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want the workers that "
-                        "dlp_s3_source_wire_parts sets");
+                        "parts out of objects want the workers that dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;

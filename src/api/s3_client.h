@@ -10,8 +10,9 @@
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
      web identity           AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME:
                             asked of STS (AWS_ENDPOINT_URL_STS), which wants TLS
-     profile                web_identity_token_file with role_arn; aws_access_key_id with
-                            aws_secret_access_key; credential_process
+     profile                web_identity_token_file with role_arn; role_arn with source_profile or
+                            credential_source; aws_access_key_id with aws_secret_access_key;
+                            credential_process
      container              AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, or _FULL_URI; with
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
@@ -21,9 +22,14 @@
    serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
    files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
    first before the second. A credential_process is started without a shell, in a group of its own,
-   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
-   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
-   be.
+   with no descriptors but its output, standard error and an empty input, and has a minute. Single
+   sign-on and codes of a device (mfa_serial) are for a credential_process to do, and said to be.
+
+   A role_arn is assumed of STS with the credentials of the profile source_profile, or of
+   credential_source: Environment, EcsContainer, Ec2InstanceMetadata. role_session_name, external_id
+   and duration_seconds are passed on. The source may have a role, too, up to 3 in all; its keys
+   come before its role. A profile that names itself must have keys. Profiles that lead in a circle
+   are refused, and named.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
@@ -144,6 +150,11 @@ typedef struct dlp_s3_desc {
                                     request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
                                     environment: AWS_REQUEST_PAYER, "requester" */
+    int32_t checksums;           /* 1: an object that is read whole is compared with the CRC64NVME
+                                    or CRC32C that the server tells of it. -1: it is not. 0: where
+                                    that is cheap (x86-64 with VPCLMULQDQ), unless one of these
+                                    says "when_required": AWS_RESPONSE_CHECKSUM_VALIDATION;
+                                    profile: response_checksum_validation */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;

@@ -32,7 +32,7 @@
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
    The implementation:
    >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
-   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-patience >>s3-impl-credentials >>s3-impl-helper >>s3-impl-engine >>s3-impl-client
    >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
@@ -124,6 +124,8 @@
      If-Match of ours; another version id or
      Content-Encoding; no ETag, and another
      Last-Modified
+     bytes of a whole object that do not      from the beginning over another connection, once;
+     have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
@@ -176,9 +178,9 @@
    survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
-   A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   A client is a shared mapping of 65 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
-   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (270 KB).
+   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
 
    Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back
@@ -195,7 +197,8 @@
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, after dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
      DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
-     DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
+     DLPIPE_NO_SIMD         [impl]     SHA-256 and checksums without the processor's own
+                                       instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
    with -D_GNU_SOURCE. Link -lpthread where libc has threads apart.
@@ -208,7 +211,10 @@
      size, Content-Encoding or Last-Modified; where none differs, nobody notices.
    * A 200 whose length is told by nothing but the connection's end is refused for objects: it
      cannot be told from one that was cut off. (Lists have an end of their own.)
-   * Checksums of AWS (x-amz-checksum-*) are not computed; TCP's, and TLS', must do.
+   * CRC64NVME and CRC32C are compared, if all of an object is read, and the server tells one of
+     type FULL_OBJECT. AWS does so with the whole, and with a range that is a part as it was
+     uploaded, but not with other ranges, which larger objects are read in (part_bytes). Other
+     checksums are not computed. There, and for PUT, TCP's and TLS' must do.
    * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
      unless it is accepted: such an object is asked for twice.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no

@@ -4,7 +4,7 @@
 #include "inputs/found.h"
 /* ---- a batch's rows, and what a worker sees of one ---- */
 
-/* What is noted of a batch: it has items of this rank; more follow. */
+/* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
 /* Rows of stream i in the batch of slot s, from row r to end. */
@@ -43,7 +43,8 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
             dlpi_found_fail_batch(p, x, s, r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
-        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
+        if (dlpi_found_rows_left(q, x) > 0 || dlpi_found_broken(q, x))
+            state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
 }

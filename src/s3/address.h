@@ -14,11 +14,7 @@ static int dlpi_s3_op_address(dlp_s3_io *io, const dlpi_s3_op *op) {
         return dlpi_s3_place(&io->s3->endpoint, dlpi_s3_op_region(io, op), io->desc->style,
                              op->r->bucket, op->r->key, io->host, sizeof io->host, io->path,
                              sizeof io->path);
-    if (e->is_default_port)
-        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
-    else
-        snprintf(io->host, sizeof io->host, strchr(e->host, ':') ? "[%s]:%u" : "%s:%u", e->host,
-                 (unsigned)e->port);
+    dlpi_s3_endpoint_host(e, io->host, sizeof io->host);
     dlpi_s3_copy(io->path, sizeof io->path, op->to_path);
     return DLP_OK;
 }
@@ -62,8 +58,13 @@ static int dlpi_s3_op_settle(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Have it go elsewhere, with those of its ranges that are not on a connection. */
 static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     int code;
-    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        dlpi_s3_range_unqueue(DLPI_S3_OF(n, dlpi_s3_range, sibling));
+    for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
+        dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
+        if (range->state == DLPI_S3_RANGE_WAITING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
+        else if (range->state == DLPI_S3_RANGE_HEDGING)
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+    }
     code = dlpi_s3_op_settle(io, op);
     if (code != DLP_OK) {
         dlpi_s3_op_add(op, "there is no way to where it was sent");
@@ -72,8 +73,7 @@ static void dlpi_s3_op_move(dlp_s3_io *io, dlpi_s3_op *op) {
     }
     for (dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next) {
         dlpi_s3_range *range = DLPI_S3_OF(n, dlpi_s3_range, sibling);
-        if (range->n_connections == 0 && range->timer.due == UINT64_MAX)
-            dlpi_s3_range_wait(range, true);
+        if (range->state == DLPI_S3_RANGE_NONE) dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
     }
 }
 
@@ -128,23 +128,12 @@ static void dlpi_s3_op_target(dlpi_s3_op *op, const char *at) {
 
 /* Take "http://host/path?query" apart. */
 static const char *dlpi_s3_op_redirect(dlp_s3_io *io, dlpi_s3_op *op, const char *location) {
-    char authority[300];
-    const char *at = strstr(location, "://"), *why = NULL;
+    const char *at = location, *why = NULL;
     const dlpi_s3_endpoint *from = op->moved ? &op->to : &io->s3->endpoint;
-    dlpi_s3_endpoint to;
-    size_t n;
-    if (location[0] == '/') { /* the same server */
-        to = *from;
-        to.prefix[0] = '\0';
-        at = location;
-    } else {
-        n = at ? (size_t)(at - location) + 3 + strcspn(at + 3, "/?#") : sizeof authority;
-        if (n >= sizeof authority) return "its Location is none";
-        memcpy(authority, location, n);
-        authority[n] = '\0';
-        if (dlpi_s3_endpoint_parse(&to, authority, &why) != DLP_OK) return why;
-        at = location + n;
-    }
+    dlpi_s3_endpoint to = *from;
+    to.prefix[0] = '\0';
+    if (location[0] != '/') why = dlpi_s3_url_split(&to, location, &at); /* else the same server */
+    if (why) return why;
     if (from->tls && !to.tls) return "it leads from https to http";
     if (to.tls && !io->s3->has_tls) return "it leads to https, which was not compiled in";
     dlpi_s3_op_target(op, at);

@@ -204,6 +204,21 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_T_CHANGED;
 }
 
+/* Keep the checksum that is told with a range, if all of the object is asked for. It may be that of
+   the object. If the range is a part as it was uploaded, AWS tells that of the part, under the same
+   name ("Checking object integrity", part-level checksums). */
+static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
+                                  const dlpi_s3_extent *x) {
+    dlpi_s3_op *op = range->op;
+    const dlp_s3_request *r = op->r;
+    bool all = r->offset == 0 && (r->length == 0 || r->length == x->total);
+    if (range->done > 0) return; /* it goes on after what an earlier answer has told of */
+    for (int kind = 1; kind < DLPI_S3_CRCS && !op->opened; kind++)
+        if (op->checksum && all && h->crc_whole && h->has_crc[kind]) op->crc_kind = kind;
+    range->crc_is_told = op->crc_kind && h->crc_whole && h->has_crc[op->crc_kind];
+    range->crc_told = h->crc[op->crc_kind];
+}
+
 /* Hold a head of 2xx against what was asked for on its connection: status, version, range and
    lengths. Every answer passes here before a byte of its body is used. Returns FINE; FINAL: the
    request ends with DLP_ERR_LENGTH; DLPI_S3_T_*. */
@@ -227,6 +242,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_bounds(range, connection, &x);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_size(op, &x);
     if (code != DLPI_S3_FINE) return code;
+    dlpi_s3_head_checksum(range, h, &x);
     op->opened = true;
     if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
@@ -342,6 +358,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.unsigned_payload = io->desc->unsigned_payload != 0;
     h.presign = io->desc->presign != 0;
     h.requester_pays = io->desc->requester_pays != 0;
+    h.checksum = op->checksum && !op->foreign;
     h.region = dlpi_s3_op_region(io, op);
     h.who = op->foreign ? NULL : &io->who;
     connection->skew_s = DLPI_LOAD_RLX(&io->s3->common->shared.skew_s); /* S7 */
@@ -391,19 +408,17 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) n = 0;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
     connection->moved_ns = io->now;
-    if (n > 0) dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms / 4 + 1);
+    if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
 /* All of the request is sent, though not delivered. */
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
-    int32_t ms = io->desc->first_byte_timeout_ms;
     connection->unsent = connection->deaf;
     if (connection->http.head_done) return; /* the answer came first, and is being read */
     connection->state = DLPI_S3_CONNECTION_WAITING;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer,
-                connection->deaf && ms > DLPI_S3_DEAF_MS ? DLPI_S3_DEAF_MS : ms);
+    dlpi_s3_due(io, &connection->timer, connection->deaf ? DLPI_S3_BY_DEAF : DLPI_S3_BY_FIRST);
     dlpi_s3_connection_queued(io, connection);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_range_await(io, range);
@@ -431,7 +446,7 @@ static void dlpi_s3_connection_send(dlp_s3_io *io, dlpi_s3_connection *connectio
             connection->out_at += (uint32_t)put;
         else
             connection->put_at += (uint64_t)put;
-        dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+        dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
         budget -= (uint64_t)put < budget ? (uint64_t)put : budget;
         if (budget == 0 && dlpi_s3_connection_unsent(connection, &from) > 0) {
             dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP | EPOLLOUT);
@@ -448,7 +463,6 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_ring_out(&connection->node);
     dlpi_s3_ring_out(&connection->age);
     io->n_idle--;
-    dlpi_s3_range_unqueue(range);
     if (!dlpi_s3_connection_compose(io, connection, range)) {
         dlpi_s3_connection_idle(io, connection);
         dlpi_s3_op_message(op, 0, "the request's head is too long, or has odd bytes");
@@ -467,6 +481,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     if (range->attempts == 0 && !hedge)
         op->moved_ns = io->now; /* until now it waited for its turn */
     range->connections[range->n_connections++] = connection;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
     range->fresh = false;
     op->attempts++;
     dlpi_s3_tally(io, DLPI_S3_N_REQUESTS, 1);
@@ -475,7 +490,7 @@ static void dlpi_s3_connection_begin(dlp_s3_io *io, dlpi_s3_connection *connecti
     else
         dlpi_s3_sent(&io->patience);
     if (range->done > 0 && !hedge) dlpi_s3_tally(io, DLPI_S3_N_RESUMES, 1);
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     dlpi_s3_connection_send(io, connection);
 }
 
@@ -487,7 +502,6 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
     uint64_t expected =
         connection->http.has_length ? (uint64_t)connection->http.content_length : UINT64_MAX;
     uint64_t waited = 0;
-    dlpi_s3_range_calm(range);
     if (connection->sent_ns && dlpi_s3_may_hedge(range->op))
         dlpi_s3_first_byte(&io->patience, range->size_bytes, io->now - connection->sent_ns);
     for (unsigned i = range->n_connections; i-- > 0;) {
@@ -502,7 +516,7 @@ static void dlpi_s3_connection_wins(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, true, waited);
         dlpi_s3_tally(io, DLPI_S3_N_HEDGES_WON, 1);
     }
-    range->begun = true;
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_BODY);
 }
 
 /* The request has ended for good, though its answer has not. */
@@ -519,7 +533,7 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_op *op = connection->range->op;
     const dlpi_s3_http *h = &connection->http;
     int code;
-    dlpi_s3_due(io, &connection->timer, io->desc->stall_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
     if (h->status < 200 || h->status > 299) {
         connection->state = DLPI_S3_CONNECTION_ERROR;
         return true;
@@ -574,12 +588,12 @@ static void dlpi_s3_connection_done(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* True if a 400 may mean the range: it names no other cause. */
 static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
-    static const char *const codes[] = {"InvalidRange", "InvalidRequest", "InvalidArgument",
-                                        "BadRequest",   "NotImplemented", NULL};
     char code[64] = "";
     if (connection->http.status != 400) return false;
     dlpi_s3_xml_text(connection->error, connection->error_n, "Error/Code", code, sizeof code);
-    return !code[0] || dlpi_s3_one_of(code, codes);
+    return !code[0] || dlpi_s3_listed(" InvalidRange InvalidRequest InvalidArgument BadRequest"
+                                      " NotImplemented ",
+                                      code);
 }
 
 /* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
@@ -792,7 +806,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
         }
         moved = true;
         if (straight) {
-            dlpi_s3_range_took(io, connection->range, (uint64_t)got);
+            dlpi_s3_range_took(io, connection->range, to, (uint64_t)got);
             if (dlpi_s3_http_took(&connection->http, (uint64_t)got) == DLPI_S3_HTTP_END) {
                 dlpi_s3_connection_end(io, connection);
                 return;

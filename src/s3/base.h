@@ -34,6 +34,14 @@ static inline void dlpi_s3_one_line(char *text) {
         if ((unsigned char)*text < 32 || *text == 127) *text = '?';
 }
 
+/* True if a word is one of a list, in which each has blanks around it. word: "" or NULL: none. */
+static bool dlpi_s3_listed(const char *list, const char *word) {
+    size_t n = word ? strlen(word) : 0;
+    if (n == 0 || strchr(word, ' ')) return false;
+    while ((list = strstr(list, word)) != NULL && (list[-1] != ' ' || list[n] != ' ')) list++;
+    return list != NULL;
+}
+
 /* Zero what was secret. explicit_bzero is a call that the optimiser does not take out. */
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 

@@ -17,6 +17,9 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     op->cursor.piece = 0;
     op->cursor.at = 0;
     op->size = r->length ? r->length : UINT64_MAX;
+    op->crc = 0;
+    op->crc_doubt = false;
+    op->crc_kind = DLPI_S3_CRC_NONE;
     op->opened = op->strong = false;
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     r->received = 0;
@@ -24,6 +27,42 @@ static void dlpi_s3_op_restart(dlp_s3_io *io, dlpi_s3_op *op) {
     r->etag[0] = '\0';
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_first(&io->wanting, &op->node);
+}
+
+/* All bytes of the op are there, and are not what the server says that the object holds. */
+static void dlpi_s3_op_damaged(dlp_s3_io *io, dlpi_s3_op *op) {
+    dlpi_s3_trouble t = {.what = DLPI_S3_T_SUM};
+    dlpi_s3_op_message(op, 0, "the bytes that came have %s %llx, and the object has %llx",
+                       dlpi_s3_crc_name(op->crc_kind), (unsigned long long)op->crc,
+                       (unsigned long long)op->crc_told);
+    if (dlpi_s3_classify(&t, &op->tries) != DLPI_S3_RESTART) {
+        dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
+        return;
+    }
+    dlpi_s3_say(io, "s3: %s/%s: %s; again over another connection", op->r->bucket, op->r->key,
+                op->r->error.message);
+    dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
+    dlpi_s3_op_restart(io, op);
+}
+
+/* A range has all its bytes. */
+static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
+    dlpi_s3_op *op = range->op;
+    op->r->received += range->done;
+    if (range->crc_is_told && range->crc != range->crc_told) {
+        op->crc_doubt = true;
+        op->crc_told = range->crc_told;
+    }
+    if (op->crc_kind)
+        op->crc ^=
+            dlpi_s3_crc_shift(op->crc_kind, range->crc, op->size - range->first - range->done);
+    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
+    dlpi_s3_range_end(io, range, UINT64_MAX);
+    if (op->n_ranges > 0 || op->next < op->size) return;
+    if (op->crc_doubt && op->crc != op->crc_told)
+        dlpi_s3_op_damaged(io, op);
+    else
+        dlpi_s3_op_end(io, op, DLP_OK);
 }
 
 static void dlpi_s3_refresh(dlp_s3_io *io, uint64_t version, bool force) {
@@ -38,7 +77,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
-    c->t.refreshable = common->config.source > DLPI_S3_ENVIRONMENT;
+    c->t.refreshable = !dlpi_s3_config_fixed(&common->config);
     c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
     c->t.has_location = c->location[0] != '\0';
     c->t.skew_s = c->date_s < 0 ? 0 : c->date_s - now_s;
@@ -86,7 +125,7 @@ static void dlpi_s3_range_replay(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_tally(io, DLPI_S3_N_REPLAYS, 1);
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Go by the server's clock from now on. Others that were sent by the old one learn the same. */
@@ -138,6 +177,14 @@ static void dlpi_s3_range_trouble(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_c
     }
 }
 
+/* A connection is lost to the range. It goes on over its others, or is in trouble. */
+static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case *c) {
+    if (range->n_connections == 0)
+        dlpi_s3_range_trouble(io, range, c);
+    else
+        dlpi_s3_range_await(io, range);
+}
+
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
     memset(&c, 0, sizeof c);
@@ -164,11 +211,7 @@ static void dlpi_s3_connection_broken(dlp_s3_io *io, dlpi_s3_connection *connect
         }
     }
     dlpi_s3_connection_close(io, connection);
-    if (!range) return;
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    if (range) dlpi_s3_range_lost(io, range, &c);
 }
 
 /* The answer on a connection is not what was asked for; what follows of it is not wanted. */
@@ -180,10 +223,7 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_answer(range->op, &connection->http);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }
 
 /* ---- errors that the server tells ---- */
@@ -208,12 +248,11 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
         if (!region[0]) dlpi_s3_xml_text(xml, n, "Error/Region", region, size);
         if (!dlpi_s3_region_ok(region)) region[0] = '\0';
     }
-    for (char *p = e->request_id; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
+    dlpi_s3_http_keep_shown(e->request_id, sizeof e->request_id, e->request_id,
+                            strlen(e->request_id));
+    dlpi_s3_http_keep_shown(e->s3_code, sizeof e->s3_code, e->s3_code, strlen(e->s3_code));
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
-    for (char *p = e->s3_code; *p; p++)
-        if ((unsigned char)*p <= 32 || (unsigned char)*p >= 127) *p = '?';
     if (text[0])
         dlpi_s3_op_message(op, 0, "the server says: %s", text);
     else
@@ -259,8 +298,5 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     dlpi_s3_copy(used_region, sizeof used_region, connection->region);
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
-    if (range->n_connections == 0)
-        dlpi_s3_range_trouble(io, range, &c);
-    else
-        dlpi_s3_range_await(io, range);
+    dlpi_s3_range_lost(io, range, &c);
 }

@@ -29,6 +29,7 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
         DLPI_S3_NUMBER(max_requests, 64, 1, 4096),
         DLPI_S3_NUMBER(idle_timeout_ms, 20000, 1, INT32_MAX),
         DLPI_S3_NUMBER(max_idle, 0, 0, 8192),
+        DLPI_S3_NUMBER(checksums, 0, -1, 1),
     };
     if (d->progress_timeout_ms == 0 && d->request_timeout_ms > 0)
         d->progress_timeout_ms = d->request_timeout_ms;
@@ -98,6 +99,10 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
     if (desc->max_attempts == 0) s3->desc.max_attempts = s3->common->config.max_attempts;
+    if (!dlpi_s3_crc_begin() || s3->common->config.no_checksums)
+        s3->desc.checksums = desc->checksums > 0 ? 1 : -1;
+    else if (desc->checksums == 0)
+        s3->desc.checksums = 1;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_cred_cache_refresh(&s3->common->config, &s3->common->cred_cache, 0, false, err);

@@ -55,7 +55,7 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
     io->n_idle++;
     connection->state = DLPI_S3_CONNECTION_IDLE;
     connection->sent_ns = io->now;
-    dlpi_s3_due(io, &connection->timer, io->desc->idle_timeout_ms);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_IDLE);
     dlpi_s3_connection_watch(io, connection, EPOLLIN | EPOLLRDHUP);
     dlpi_s3_connection_low_water(io, connection, 1);
     dlpi_s3_ring_out(&connection->node);
@@ -66,11 +66,10 @@ static void dlpi_s3_connection_idle(dlp_s3_io *io, dlpi_s3_connection *connectio
 
 /* Read what nobody wants, for a while: a connection costs more than a few bytes. */
 static void dlpi_s3_connection_drain(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t ms = io->desc->stall_timeout_ms;
     connection->state = DLPI_S3_CONNECTION_DRAIN;
     connection->error_n = 0; /* counts them */
     dlpi_s3_ring_first(&io->draining, &connection->age);
-    dlpi_s3_due(io, &connection->timer, ms < DLPI_S3_DRAIN_MS ? ms : DLPI_S3_DRAIN_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_DRAIN);
     dlpi_s3_connection_low_water(io, connection, 1);
 }
 
@@ -107,9 +106,8 @@ static void dlpi_s3_range_end(dlp_s3_io *io, dlpi_s3_range *range, uint64_t expe
         dlpi_s3_range_part(io, range, connection);
         dlpi_s3_connection_abandon(io, connection, expected);
     }
-    dlpi_s3_range_unqueue(range);
-    dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_timer_stop(&range->timer);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
     dlpi_s3_ring_out(&range->sibling);
     range->op->n_ranges--;
     dlpi_s3_ring_first(&io->free_ranges, &range->queue);
@@ -192,15 +190,6 @@ static void dlpi_s3_op_add(dlpi_s3_op *op, const char *words) {
     snprintf(e->message + n, sizeof e->message - n, "%s%s", n ? "; " : "", words);
 }
 
-/* A range has all its bytes. */
-static void dlpi_s3_range_done(dlp_s3_io *io, dlpi_s3_range *range) {
-    dlpi_s3_op *op = range->op;
-    op->r->received += range->done;
-    dlpi_s3_tally(io, DLPI_S3_N_BYTES, range->done);
-    dlpi_s3_range_end(io, range, UINT64_MAX);
-    if (op->n_ranges == 0 && op->next >= op->size) dlpi_s3_op_end(io, op, DLP_OK);
-}
-
 /* ---- trouble ---- */
 
 /* What went wrong with an attempt, for the classifier and for words. */
@@ -266,7 +255,6 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     if (range->done > range->tried_at) range->begun_ns = io->now; /* it gets on */
     if (range->done > range->tried_at && dlpi_s3_range_keeps(range)) range->attempts = 0;
     range->tried_at = range->done;
-    range->held = retry_after_s > 0;
     range->attempts++;
     if (!dlpi_s3_retry_take(&io->patience, range->attempts, retry_after_s, &wait_ns, &why)) {
         dlpi_s3_op_add(op, why);
@@ -277,4 +265,5 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     dlpi_s3_range_tell(io, range, wait_ns);
     if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
+    dlpi_s3_range_become(range, retry_after_s > 0 ? DLPI_S3_RANGE_HELD : DLPI_S3_RANGE_PAUSED);
 }

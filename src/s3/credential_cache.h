@@ -107,10 +107,10 @@ static int dlpi_s3_cred_cache_wants(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     bool valid = dlpi_s3_cred_cache_valid(v, now_s);
     if (valid && version != seen) return 0; /* somebody else did it */
     if (valid && !force && now_s < DLPI_LOAD_RLX(&v->refresh_s[version % 2])) return 0;
-    if (version && c->source <= DLPI_S3_ENVIRONMENT)
+    if (version && dlpi_s3_config_fixed(c))
         return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
                                  "credentials (%s) are fixed: there are no newer ones",
-                                 dlpi_s3_source_name(c->source));
+                                 dlpi_s3_config_from(c));
     if (!dlpi_s3_cred_cache_waits(v, now_s)) return 1;
     if (valid && !force) return 0;
     return dlpi_s3_set_error(err, v->failed_code, 0, "%s", v->failed);
@@ -146,15 +146,13 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     b = (struct both *)dlpi_s3_private_map(sizeof *b);
     if (!b)
         return dlpi_s3_set_error(err, DLP_ERR_MEMORY, ENOMEM,
-                                 "credentials: no memory to fetch "
-                                 "them");
+                                 "credentials: no memory to fetch them");
     code = dlpi_s3_fetch(c, &b->scratch, &b->who, stop, err);
     if (!code && force && strcmp(old->secret, b->who.secret) == 0 &&
         strcmp(old->token, b->who.token) == 0)
         code = dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the same ones again, "
-                                 "which the server refuses",
-                                 dlpi_s3_source_name(c->source));
+                                 "credentials (%s): the same ones again, which the server refuses",
+                                 dlpi_s3_config_from(c));
     if (!code && (e = dlpi_s3_cred_cache_publish(v, &b->who, c->clock())) != 0)
         code = dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credentials: a lock: %s", strerror(e));
     dlpi_s3_private_unmap(b, sizeof *b, sizeof *b);
@@ -164,9 +162,9 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
 static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
     char line[160], date[17] = "";
-    if (c->source <= DLPI_S3_ENVIRONMENT) return;
+    if (dlpi_s3_config_fixed(c)) return;
     if (who->expires_s) dlpi_s3_date(who->expires_s, date);
-    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_source_name(c->source),
+    snprintf(line, sizeof line, "s3: credentials fetched (%s)%s%s", dlpi_s3_config_from(c),
              *date ? ", valid until " : "", date);
     dlpi_s3_config_log(c, line);
 }
@@ -184,9 +182,7 @@ static int dlpi_s3_cred_cache_refresh_until(const dlpi_s3_config *c, dlpi_s3_cre
     int code, e = dlpi_s3_mutex_wait(&v->fetching, stop);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e,
-                                 "credentials: others are fetching them: "
-                                 "%s",
-                                 strerror(e));
+                                 "credentials: others are fetching them: %s", strerror(e));
     memset(&why, 0, sizeof why);
     code = dlpi_s3_cred_cache_wants(c, v, seen, force, &why);
     if (code == 1) {

@@ -2,6 +2,7 @@
 /* tests: system/s3/s3_credentials, fuzz/fuzz_s3 */
 #include "s3/json.h"
 #include "s3/http.h"
+#include "s3/patience.h"
 #include "s3/transport.h"
 #include "s3/profile.h"
 /* ---- what a fetch uses ---- */
@@ -9,12 +10,14 @@
 enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };
 
 typedef struct dlpi_s3_scratch {
-    size_t n; /* bytes in answer */
+    size_t n, out_n, body_n, sent; /* bytes in answer, out and body; of both, those sent */
     char answer[DLPI_S3_ANSWER_MAX + 1];
-    char head[16384];
+    char out[DLPI_S3_TOKEN_MAX + 12288]; /* a request's head */
     char body[3 * DLPI_S3_TOKEN_MAX + 8192];
     char token[DLPI_S3_TOKEN_MAX];       /* of a file, or of the metadata service */
     char lines[DLPI_S3_TOKEN_MAX + 256]; /* of a head, with a token */
+    const char *from;                    /* what is asked, for messages */
+    const dlpi_s3_role *role;            /* that is being assumed, or NULL */
     char access[8192], secret[8192], expires[64], word[128]; /* long enough to be called too long */
     char session[DLPI_S3_ANSWER_MAX + 1];
     char *argv[64];
@@ -50,12 +53,15 @@ typedef struct dlpi_s3_ask {
     const char *url;  /* "http://host:port/path?query" */
     const char *path; /* in place of the URL's own; NULL: that */
     const char *method;
-    const char *lines; /* of the head, each with its end; "" */
-    const char *body;  /* NULL: none */
-    bool near;         /* plain HTTP only to this host, or to where containers are served */
-    int32_t status;    /* of the answer; 0: none came */
-    char why[192];     /* then */
-    char host[300];    /* who was asked, once that is known */
+    const char *lines;              /* of the head, each with its end; "" */
+    const char *body;               /* a form; NULL: none */
+    const dlpi_s3_credentials *who; /* NULL: not signed; else for STS, in region */
+    const char *region;
+    int64_t now_s;  /* by which it is signed */
+    bool near;      /* plain HTTP only to this host, or to where containers are served */
+    int32_t status; /* of the answer; 0: none came */
+    char why[192];  /* then */
+    char host[300]; /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* Where AWS lets credentials travel without TLS: loopback, and the connection-local services of
@@ -70,125 +76,94 @@ static bool dlpi_s3_is_near(const dlpi_s3_address *a) {
     return v4 >> 24 == 127 || v4 == 0xA9FEAA02u || v4 == 0xA9FEAA17u; /* 169.254.170.2, .23 */
 }
 
-static bool dlpi_s3_ask_fail(dlpi_s3_ask *a, const char *why) {
-    snprintf(a->why, sizeof a->why, "%s", why);
-    return false;
-}
-
-/* Split the URL, and write the head. The part of it up to the path goes through the parser that
-   endpoints go through. */
-static bool dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
-    const char *host = strstr(a->url, "://"), *path, *why = NULL;
-    char front[512];
-    size_t at;
+/* Split the URL, and write the request. Returns NULL, or what is wrong. */
+static const char *dlpi_s3_ask_head(dlpi_s3_ask *a, dlpi_s3_scratch *s, dlpi_s3_endpoint *where) {
+    const char *path, *why = dlpi_s3_url_split(where, a->url, &path);
+    dlpi_s3_head h = {.method = a->method, .host = a->host, .close = true, .extra = a->lines};
     int n;
-    host = host ? host + 3 : a->url;
-    at = (size_t)(host - a->url);
-    path = host + strcspn(host, "/?#");
-    n = snprintf(front, sizeof front, "%.*s", (int)(path - a->url), a->url);
-    if (n >= (int)sizeof front || !dlpi_s3_is_graphic(a->url) ||
-        dlpi_s3_endpoint_parse(where, front, &why) != 0)
-        return dlpi_s3_ask_fail(a, why ? why : "it is no URL");
-    snprintf(a->host, sizeof a->host, "%s:%u", where->host, (unsigned)where->port);
-    if (a->path) path = a->path;
-    n = snprintf(s->head, sizeof s->head,
-                 "%s %s%s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: dlpipe\r\nAccept: */*\r\n"
-                 "Connection: close\r\n%s",
-                 a->method, *path == '/' ? "" : "/", path, (int)(strlen(front) - at), front + at,
-                 a->lines);
-    if (n < (int)sizeof s->head && a->body)
-        n += snprintf(s->head + n, sizeof s->head - (size_t)n,
-                      "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %zu\r\n",
-                      strlen(a->body));
-    if (n < (int)sizeof s->head) n += snprintf(s->head + n, sizeof s->head - (size_t)n, "\r\n");
-    return n < (int)sizeof s->head || dlpi_s3_ask_fail(a, "its head would be too long");
+    if (why) return why;
+    dlpi_s3_endpoint_host(where, a->host, sizeof a->host);
+    h.path = a->path ? a->path : *path == '/' ? path : "/";
+    h.query = *path == '?' && !a->path ? path + 1 : NULL;
+    h.has_body = a->body != NULL;
+    h.body = a->body;
+    h.body_bytes = a->body ? strlen(a->body) : 0;
+    h.who = a->who;
+    h.region = a->region;
+    h.service = "sts";
+    h.now_s = a->now_s;
+    n = dlpi_s3_head_write(&h, s->out, sizeof s->out);
+    if (n < 2) return "its head would be too long, or has odd bytes";
+    n -= 2; /* in place of the empty line */
+    n += snprintf(s->out + n, sizeof s->out - (size_t)n, DLPI_S3_AGENT "Accept: */*\r\n%s\r\n",
+                  a->body ? "Content-Type: application/x-www-form-urlencoded\r\n" : "");
+    s->out_n = (size_t)n;
+    s->body_n = (size_t)h.body_bytes;
+    return s->out_n < sizeof s->out ? NULL : "its head would be too long";
 }
 
-/* Wait for what the connection wants. want: DLP_S3_WANT_*, or broken. */
-static bool dlpi_s3_ask_wait(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
-                             int64_t want) {
-    if (want != DLP_S3_WANT_READ && want != DLP_S3_WANT_WRITE)
-        return dlpi_s3_ask_fail(a, s->conn.why);
-    if (dlpi_s3_wait_for(w, s->conn.fd, want == DLP_S3_WANT_READ ? POLLIN : POLLOUT, INT32_MAX))
-        return true;
-    return dlpi_s3_ask_fail(a, "no answer in time");
-}
-
-static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w,
-                              const char *from) {
-    size_t left = strlen(from);
-    while (left) {
-        int64_t put = dlpi_s3_conn_write(&s->conn, from, left);
-        if (put > 0) {
-            from += put;
-            left -= (size_t)put;
-        } else if (!dlpi_s3_ask_wait(a, s, w, put)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
-static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
-    for (;;) {
-        const char *body;
-        size_t used, n_body;
-        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
+/* Take in what was read. Returns 1: the answer is whole; 0: more of it is to come; DLP_S3_BROKEN:
+   see s->conn.why. */
+static int64_t dlpi_s3_ask_feed(dlpi_s3_scratch *s, const char *bytes, size_t n) {
+    const char *body;
+    size_t used, n_body;
+    int what;
+    do {
+        what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
         bytes += used;
         n -= used;
-        if (what == DLPI_S3_HTTP_BAD) {
-            dlpi_s3_ask_fail(a, s->http.why);
-            return -1;
+        if (n_body > DLPI_S3_ANSWER_MAX - s->n) {
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is longer than 64 KiB");
+            return DLP_S3_BROKEN;
         }
-        if (what == DLPI_S3_HTTP_BODY && n_body > DLPI_S3_ANSWER_MAX - s->n) {
-            dlpi_s3_ask_fail(a, "the answer is longer than 64 KiB");
-            return -1;
-        }
-        if (what == DLPI_S3_HTTP_BODY) {
-            memcpy(s->answer + s->n, body, n_body);
-            s->n += n_body;
-        }
-        if (what == DLPI_S3_HTTP_END) return 1;
-        if (what == DLPI_S3_HTTP_MORE) return 0;
-    }
+        if (n_body) memcpy(s->answer + s->n, body, n_body);
+        s->n += n_body;
+    } while (what == DLPI_S3_HTTP_HEAD || what == DLPI_S3_HTTP_BODY);
+    s->answer[s->n] = '\0';
+    if (what != DLPI_S3_HTTP_BAD) return what == DLPI_S3_HTTP_END;
+    dlpi_s3_copy(s->conn.why, sizeof s->conn.why, s->http.why);
+    return DLP_S3_BROKEN;
 }
 
-static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_wait *w) {
+/* Go on with it: connect, send, read. Returns 1: the answer is whole; DLP_S3_*. */
+static int64_t dlpi_s3_ask_step(dlpi_s3_scratch *s) {
     char bytes[4096];
-    int whole = 0;
-    s->n = 0;
-    dlpi_s3_http_begin(&s->http, false);
-    while (whole == 0) {
-        int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
-        if (got > 0)
-            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
-        else if (got == 0)
-            whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
-                        ? 1
-                        : (dlpi_s3_ask_fail(a, "the answer is cut off"), -1);
-        else if (!dlpi_s3_ask_wait(a, s, w, got))
-            whole = -1;
+    int64_t n = dlpi_s3_conn_step(&s->conn);
+    while (n == 0 && s->sent < s->out_n + s->body_n) {
+        bool head = s->sent < s->out_n;
+        n = dlpi_s3_conn_write(&s->conn, head ? s->out + s->sent : s->body + (s->sent - s->out_n),
+                               s->out_n + (head ? 0 : s->body_n) - s->sent);
+        if (n > 0) s->sent += (size_t)n, n = 0;
+    }
+    while (n == 0) {
+        n = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
+        if (n == 0) {
+            n = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END ? 1 : DLP_S3_BROKEN;
+            dlpi_s3_copy(s->conn.why, sizeof s->conn.why, "the answer is cut off");
+        } else if (n > 0) {
+            n = dlpi_s3_ask_feed(s, bytes, (size_t)n);
+        }
     }
     dlpi_s3_wipe(bytes, sizeof bytes);
-    s->answer[s->n] = '\0';
-    if (whole == 1) a->status = s->http.status;
-    return whole == 1;
+    return n;
 }
 
 /* Ask one address. */
-static bool dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
+static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_address *address,
                            const dlp_s3_transport *tls, const char *host, const dlpi_s3_wait *w) {
-    int code = dlpi_s3_conn_open(&s->conn, address, tls, host);
-    bool well = code == 0 || dlpi_s3_ask_fail(a, s->conn.why);
-    if (!well) return false;
-    while (well && (code = dlpi_s3_conn_step(&s->conn)) != 0)
-        well = dlpi_s3_ask_wait(a, s, w, code);
-    well = well && dlpi_s3_ask_write(a, s, w, s->head);
-    if (well && a->body) well = dlpi_s3_ask_write(a, s, w, a->body);
-    well = well && dlpi_s3_ask_read(a, s, w);
+    int64_t n = dlpi_s3_conn_open(&s->conn, address, tls, host);
+    bool late = false;
+    s->n = s->sent = 0;
+    dlpi_s3_http_begin(&s->http, false);
+    while (n > DLP_S3_BROKEN && n <= 0 && !late) {
+        n = dlpi_s3_ask_step(s);
+        if (n == DLP_S3_WANT_READ || n == DLP_S3_WANT_WRITE)
+            late = !dlpi_s3_wait_for(w, s->conn.fd, n == DLP_S3_WANT_READ ? POLLIN : POLLOUT,
+                                     INT32_MAX);
+    }
+    dlpi_s3_copy(a->why, sizeof a->why, late ? "no answer in time" : s->conn.why);
+    if (n == 1) a->status = s->http.status;
     dlpi_s3_conn_close(&s->conn);
-    return well;
 }
 
 /* Ask once. The answer is in s->answer, and ends there with a zero byte. */
@@ -196,96 +171,102 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
                              const dlpi_s3_wait *w) {
     dlpi_s3_endpoint where;
     dlpi_s3_address at[4];
+    const char *wrong = dlpi_s3_ask_head(a, s, &where);
     int n, e = 0;
     a->status = 0;
     s->conn.errnum = 0;
-    if (!dlpi_s3_ask_head(a, s, &where)) return;
-    if (where.tls && !c->tls) {
-        dlpi_s3_ask_fail(a, "https wants DLPIPE_S3_OPENSSL, or a transport");
-        return;
+    if (!wrong && where.tls && !c->tls) wrong = "https wants DLPIPE_S3_OPENSSL, or a transport";
+    n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
+    for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
+        if (i > 0 && dlpi_s3_wait_over(w)) return;
+        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
+            wrong = "without TLS, only this host and the container services are asked";
+        else
+            dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
     }
-    n = dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
-    for (int i = 0; i < n && a->status == 0; i++) {
-        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i])) {
-            dlpi_s3_ask_fail(a, "without TLS, only this host and the container services are asked");
-            return;
-        }
-        if (dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w)) return;
-        if (dlpi_s3_wait_over(w)) return;
-    }
+    if (!wrong) return;
+    dlpi_s3_copy(a->why, sizeof a->why, wrong);
+    s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* True if an answer may be another one soon: 429, 5xx, and what STS says if the provider of an
-   identity does not answer it. */
-static bool dlpi_s3_ask_passes(const dlpi_s3_ask *a, const dlpi_s3_scratch *s) {
-    char code[64] = "";
-    if (a->status == 429 || a->status >= 500) return true;
-    if (a->status != 400) return false;
-    dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", code, sizeof code);
-    return strcmp(code, "IDPCommunicationError") == 0;
-}
-
-/* Ask, again after a while where that may help. Returns whether the answer is 200. */
+/* Ask, again after a while where the table of what is sent again says so. Returns true if the
+   answer is 200; else s->word is an error code out of it, or "". */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
     uint64_t random = dlpi_s3_now_ns() | 1;
-    for (int i = 0; i < c->attempts; i++) {
+    dlpi_s3_tries tries = {0};
+    int attempts = a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts, verdict = DLPI_S3_RETRY;
+    int64_t skew_s = 0;
+    for (int i = 0; i < attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
         dlpi_s3_wait w = {UINT64_MAX, stop};
         uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
+        dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
         if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
-        w.until_ns = dlpi_s3_in_ms(c->timeout_ms);
+        w.until_ns = dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms);
+        a->now_s = c->clock() + skew_s;
         dlpi_s3_ask_once(c, a, s, &w);
-        if (a->status && !dlpi_s3_ask_passes(a, s)) break;
-        if (!a->status && s->conn.errnum == EKEYREJECTED) break; /* not to be trusted */
-        if (stop && DLPI_LOAD_RLX(stop)) break;
+        s->word[0] = '\0';
+        if (a->status == 200) return true;
+        if (a->status) {
+            t.what = DLPI_S3_T_ANSWER;
+            if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
+                                  sizeof s->word))
+                dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+        }
+        t.status = a->status;
+        t.errnum = s->conn.errnum;
+        if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
+        verdict = dlpi_s3_classify(&t, &tries);
+        if (verdict == DLPI_S3_SKEW) skew_s += t.skew_s;
+        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) break;
     }
-    return a->status == 200;
+    return false;
 }
 
-/* An answer that does not help. word: an error code out of it, or "". */
-static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a, const char *word,
-                             dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
-    size_t letters = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.");
-    bool plain = *word && !word[letters];
-    if (!a->status)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s: %.120s", from,
-                                 a->host, a->why);
-    if (err) err->http_status = a->status;
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %.80s answered %d%s%.60s",
-                             from, a->host, (int)a->status, plain ? " " : "", plain ? word : "");
+static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): %s", s->from, what);
+}
+
+/* An answer that does not help; s->word: an error code out of it, or "". */
+static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
+    bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
+    char what[240];
+    snprintf(what, sizeof what, "%.80s%s%.120s", a->host, a->host[0] ? ": " : "", a->why);
+    if (a->status)
+        snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
+                 plain ? " " : "", plain ? s->word : "");
+    if (a->status && err) err->http_status = a->status;
+    return dlpi_s3_fetch_error(s, what, err);
 }
 
 /* ---- sources ---- */
 
 /* When credentials expire, as an answer has it. clock_s: the time by the clock of who answered, or
    0; where ours is wrong, what counts is how long they live. Those that are over help nobody. */
-static int dlpi_s3_fetched_until(const dlpi_s3_config *c, dlpi_s3_credentials *who,
-                                 const char *date, int64_t clock_s, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
+static int dlpi_s3_fetched_until(const dlpi_s3_config *c, const dlpi_s3_scratch *s,
+                                 dlpi_s3_credentials *who, int64_t clock_s, dlp_s3_error *err) {
+    const char *date = s->expires;
     int64_t now_s = c->clock();
     if (!*date) return DLP_OK;
     who->expires_s = dlpi_s3_time_iso(date, strlen(date));
-    if (who->expires_s <= 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the time of expiry is none", from);
+    if (who->expires_s <= 0) return dlpi_s3_fetch_error(s, "the time of expiry is none", err);
     if (clock_s > 0 && (clock_s - now_s > 240 || now_s - clock_s > 240))
         who->expires_s += now_s - clock_s;
     if (who->expires_s > now_s) return DLP_OK;
-    if (c->source == DLPI_S3_MACHINE) { /* as AWS wants it: its services may go on to accept them */
+    if (c->source == DLPI_S3_MACHINE &&
+        !s->role) { /* as AWS wants it: its services may go on to accept them */
         who->expires_s = now_s + 600;
         dlpi_s3_config_log(c, "s3: credentials (instance metadata) have expired; in use all the "
                               "same, until there are others");
         return DLP_OK;
     }
-    return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "credentials (%s): they have expired already",
-                             from);
+    return dlpi_s3_fetch_error(s, "they have expired already", err);
 }
 
 /* Read the JSON in s->answer; token: the name of its token. */
 static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, const char *token,
                                 int64_t clock_s, dlpi_s3_credentials *who, dlp_s3_error *err) {
-    const char *from = dlpi_s3_source_name(c->source);
     int code;
     /* Where a member is missing, or none of its kind, "" is left; both buffers would hold any. */
     dlpi_s3_json_text(s->answer, s->n, "Expiration", s->session, sizeof s->session);
@@ -294,12 +275,9 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     dlpi_s3_json_text(s->answer, s->n, token, s->session, sizeof s->session);
     dlpi_s3_json_text(s->answer, s->n, "SecretAccessKey", s->secret, sizeof s->secret);
     if (!dlpi_s3_json_text(s->answer, s->n, "AccessKeyId", s->access, sizeof s->access))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (%s): the answer is not the "
-                                 "JSON of credentials",
-                                 from);
-    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, from, DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, clock_s, err);
+        return dlpi_s3_fetch_error(s, "the answer is not the JSON of credentials", err);
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
@@ -307,12 +285,13 @@ static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
     dlpi_s3_profiles p;
     int code = dlpi_s3_profiles_open(&p, c, err);
     if (code) return code;
+    p.profile = c->base;
     code = dlpi_s3_profiles_has(&p, err);
     if (code >= 0) code = dlpi_s3_profiles_keys(&p, who, err);
     dlpi_s3_profiles_close(&p);
     if (code) return code < 0 ? code : DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0, "profile \"%.60s\" has no keys any more",
-                             c->profile);
+                             c->base);
 }
 
 /* Split a command into words as a POSIX shell does with quotes and backslashes; nothing else of a
@@ -441,7 +420,7 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
     pid_t pid = 0;
     if (n < 1)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "profile \"%.60s\": credential_process: %s",
-                                 c->profile, n ? "its quotes do not match" : "no command");
+                                 c->base, n ? "its quotes do not match" : "no command");
     e = dlpi_s3_process_spawn(s->argv, &fd, &pid);
     if (e)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, e, "credential_process (%.80s): %s",
@@ -461,10 +440,9 @@ static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     if (!dlpi_s3_json_text(s->answer, s->n, "Version", s->word, sizeof s->word) ||
         strcmp(s->word, "1") != 0)
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credential_process (%.80s): what it says "
-                                 "is not JSON of Version 1",
-                                 s->argv[0]);
+        return dlpi_s3_set_error(
+            err, DLP_ERR_REMOTE, 0,
+            "credential_process (%.80s): what it says is not JSON of Version 1", s->argv[0]);
     return dlpi_s3_fetched_json(c, s, "SessionToken", 0, who, err);
 }
 
@@ -487,26 +465,28 @@ static int dlpi_s3_fetch_token(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlp_
                              dlpi_s3_source_name(c->source), c->token_file);
 }
 
-static int dlpi_s3_web_body(const dlpi_s3_config *c, dlpi_s3_scratch *s) {
-    const char *const values[3] = {c->role, c->session, s->token};
-    static const char *const names[3] = {"&RoleArn=", "&RoleSessionName=", "&WebIdentityToken="};
-    size_t n = 0, size = sizeof s->body;
-    n += (size_t)snprintf(s->body, size, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
-    for (int i = 0; i < 3; i++) {
-        n += (size_t)snprintf(s->body + n, size - n, "%s", names[i]);
-        n += dlpi_s3_uri_encode(s->body + n, size - n, values[i], strlen(values[i]), false);
-        if (n >= size) return -1;
+/* A form of STS. Values that are NULL or "" are left out. Returns false: it is too long. */
+static bool dlpi_s3_sts_form(dlpi_s3_scratch *s, const char *action, const char *const fields[][2],
+                             size_t n_fields) {
+    dlpi_s3_out o = {s->body, sizeof s->body, 0};
+    dlpi_s3_out_adds(&o, "Action=");
+    dlpi_s3_out_adds(&o, action);
+    dlpi_s3_out_adds(&o, "&Version=2011-06-15");
+    for (size_t i = 0; i < n_fields; i++) {
+        if (!fields[i][1] || !fields[i][1][0]) continue;
+        dlpi_s3_out_add(&o, "&", 1);
+        dlpi_s3_out_adds(&o, fields[i][0]);
+        dlpi_s3_out_add(&o, "=", 1);
+        dlpi_s3_out_escaped(&o, fields[i][1]);
     }
-    return 0;
+    return dlpi_s3_out_end(&o);
 }
 
-/* STS, AssumeRoleWithWebIdentity; it is asked without a signature, the token is the proof. */
-static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                             const uint32_t *stop, dlp_s3_error *err) {
-    static const char at[] = "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/"
-                             "Credentials/";
-    dlpi_s3_ask a = {.url = c->url, .method = "POST", .lines = "", .body = s->body};
-    char path[128];
+/* Ask STS for credentials by the form in s->body. */
+static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_ask *a,
+                             const char *action, dlpi_s3_credentials *who, const uint32_t *stop,
+                             dlp_s3_error *err) {
+    char path[160];
     struct {
         const char *name;
         char *to;
@@ -515,27 +495,56 @@ static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
                  {"SecretAccessKey", s->secret, sizeof s->secret},
                  {"SessionToken", s->session, sizeof s->session},
                  {"Expiration", s->expires, sizeof s->expires}};
+    int code;
+    a->method = "POST";
+    a->lines = "";
+    a->body = s->body;
+    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(a, s, err);
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%sResponse/%sResult/Credentials/%s", action, action,
+                 part[i].name);
+        if (dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) && *part[i].to)
+            continue;
+        snprintf(path, sizeof path, "the answer has no %s", part[i].name);
+        return dlpi_s3_fetch_error(s, path, err);
+    }
+    code = dlpi_s3_who_set(who, s->access, s->secret, s->session, s->from, DLP_ERR_REMOTE, err);
+    return code ? code : dlpi_s3_fetched_until(c, s, who, s->http.date_s, err);
+}
+
+/* It is asked without a signature, the token is the proof. */
+static int dlpi_s3_fetch_web(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                             const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRoleWithWebIdentity";
+    const char *const fields[][2] = {
+        {"RoleArn", c->role}, {"RoleSessionName", c->session}, {"WebIdentityToken", s->token}};
+    dlpi_s3_ask a = {.url = c->url};
     int code = dlpi_s3_fetch_token(c, s, err);
     if (code) return code;
-    if (dlpi_s3_web_body(c, s))
+    if (!dlpi_s3_sts_form(s, action, fields, 3))
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "credentials (web identity): too long");
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        s->word[0] = '\0';
-        if (a.status)
-            dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word);
-        return dlpi_s3_ask_error(c, &a, s->word, err);
-    }
-    for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s%s", at, part[i].name);
-        if (!dlpi_s3_xml_text(s->answer, s->n, path, part[i].to, part[i].size) || !*part[i].to)
-            return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                     "credentials (web identity): the "
-                                     "answer has no %s",
-                                     part[i].name);
-    }
-    code =
-        dlpi_s3_who_set(who, s->access, s->secret, s->session, "web identity", DLP_ERR_REMOTE, err);
-    return code ? code : dlpi_s3_fetched_until(c, who, s->expires, s->http.date_s, err);
+    return dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+}
+
+/* Assume a role with who, and have who be it. */
+static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const dlpi_s3_role *role,
+                              dlpi_s3_credentials *who, const uint32_t *stop, dlp_s3_error *err) {
+    static const char action[] = "AssumeRole";
+    char seconds[16] = "", from[96];
+    const char *const fields[][2] = {{"RoleArn", role->arn},
+                                     {"RoleSessionName", role->session},
+                                     {"ExternalId", role->external_id},
+                                     {"DurationSeconds", seconds}};
+    dlpi_s3_ask a = {.url = c->sts, .who = who, .region = c->region};
+    int code;
+    if (role->duration_s) snprintf(seconds, sizeof seconds, "%d", (int)role->duration_s);
+    snprintf(from, sizeof from, "role of profile \"%.60s\"", role->profile);
+    s->from = from;
+    s->role = role;
+    if (!dlpi_s3_sts_form(s, action, fields, 4)) return dlpi_s3_fetch_error(s, "too long", err);
+    code = dlpi_s3_fetch_sts(c, s, &a, action, who, stop, err);
+    s->from = "";
+    return code;
 }
 
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
@@ -549,11 +558,7 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        s->word[0] = '\0';
-        if (a.status) dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
-        return dlpi_s3_ask_error(c, &a, s->word, err);
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -569,38 +574,34 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): the "
-                                 "token is none");
+        return dlpi_s3_fetch_error(s, "the token is none", err);
     snprintf(s->lines, sizeof s->lines, "X-aws-ec2-metadata-token: %s\r\n", s->token);
     a.method = "GET";
     a.lines = s->lines;
     a.path = roles;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) {
-        if (a.status != 404) return dlpi_s3_ask_error(c, &a, "", err);
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): this machine has no role");
-    }
+    if (!dlpi_s3_ask_well(c, &a, s, stop))
+        return a.status == 404 ? dlpi_s3_fetch_error(s, "this machine has no role", err)
+                               : dlpi_s3_ask_error(&a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "+=,.@_-")])
-        return dlpi_s3_set_error(err, DLP_ERR_REMOTE, 0,
-                                 "credentials (instance metadata): the role's name is none");
+        return dlpi_s3_fetch_error(s, "the role's name is none", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, "", err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(c, &a, s->word, err);
+        return dlpi_s3_ask_error(&a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
 /* Fetch from the source. s: zeroed. */
-static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
-                         const uint32_t *stop, dlp_s3_error *err) {
+static int dlpi_s3_fetch_base(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                              const uint32_t *stop, dlp_s3_error *err) {
+    s->from = dlpi_s3_source_name(c->source);
     switch (c->source) {
     case DLPI_S3_FILE: return dlpi_s3_fetch_file(c, who, err);
     case DLPI_S3_PROCESS: return dlpi_s3_fetch_process(c, s, who, stop, err);
@@ -609,4 +610,13 @@ static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_cr
     case DLPI_S3_MACHINE: return dlpi_s3_fetch_machine(c, s, who, stop, err);
     default: *who = c->given; return DLP_OK;
     }
+}
+
+/* Fetch, and assume the roles, each with the credentials of the one before it. */
+static int dlpi_s3_fetch(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s3_credentials *who,
+                         const uint32_t *stop, dlp_s3_error *err) {
+    int code = dlpi_s3_fetch_base(c, s, who, stop, err);
+    for (int i = c->n_roles; code == DLP_OK && i-- > 0;)
+        code = dlpi_s3_fetch_role(c, s, &c->roles[i], who, stop, err);
+    return code;
 }

@@ -80,6 +80,10 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
+    op->checksum = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
+    op->crc = 0;
+    op->crc_doubt = false;
+    op->crc_kind = DLPI_S3_CRC_NONE;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -115,7 +119,8 @@ DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r) {
     dlpi_s3_ring_out(&op->node);
     dlpi_s3_ring_last(&io->wanting, &op->node);
     op->begun_ns = op->moved_ns = io->now;
-    dlpi_s3_due(io, &op->timer, dlpi_s3_bound_ms(io->desc, &why));
+    dlpi_s3_timer_set(&io->timers, &op->timer,
+                      io->now + dlpi_s3_ms(dlpi_s3_bound_ms(io->desc, &why)));
     dlpi_s3_pump(io);
     return DLP_OK;
 }
@@ -296,7 +301,6 @@ DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err) {
     io->pid = getpid();
     io->now = dlpi_s3_now_ns();
     io->woken_ns = io->now;
-    io->look_ns = dlpi_s3_look_ns(io->desc);
     dlpi_s3_io_records(io);
     dlpi_s3_patience_begin(&io->patience, &s3->common->shared, &s3->desc,
                            io->now ^ (uint64_t)(uintptr_t)io ^ (uint64_t)io->pid << 32);

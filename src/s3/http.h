@@ -1,6 +1,7 @@
 #pragma once
 /* tests: unit/s3/s3_http, fuzz/fuzz_s3 */
 #include "s3/base.h"
+#include "s3/crc.h"
 #include "s3/text.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
@@ -86,11 +87,14 @@ typedef struct dlpi_s3_http {
     bool no_body;
     int64_t content_length; /* -1: not said */
     uint64_t range_first, range_last;
-    uint64_t range_total;  /* UINT64_MAX: not said; a 416 may give only this */
-    uint64_t etag_sum;     /* of all its bytes, also of one that is not kept; 0: none */
-    uint64_t encoding_sum; /* of Content-Encoding, but "identity"; 0: none */
-    uint64_t version_sum;  /* of x-amz-version-id */
-    uint64_t modified_sum; /* of Last-Modified */
+    uint64_t range_total;       /* UINT64_MAX: not said; a 416 may give only this */
+    uint64_t etag_sum;          /* of all its bytes, also of one that is not kept; 0: none */
+    uint64_t encoding_sum;      /* of Content-Encoding, but "identity"; 0: none */
+    uint64_t version_sum;       /* of x-amz-version-id */
+    uint64_t modified_sum;      /* of Last-Modified */
+    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, */
+    bool has_crc[DLPI_S3_CRCS];
+    bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static; else NULL */
@@ -143,14 +147,6 @@ static bool dlpi_s3_http_is(const char *s, const char *word, size_t n) {
     return true;
 }
 
-static void dlpi_s3_http_trim(const char **s, size_t *n) { /* OWS: 9110, 5.6.3 */
-    while (*n > 0 && (**s == ' ' || **s == '\t')) {
-        ++*s;
-        --*n;
-    }
-    while (*n > 0 && ((*s)[*n - 1] == ' ' || (*s)[*n - 1] == '\t')) --*n;
-}
-
 /* Take the next element of a comma-separated list (9110, 5.6.1) off *s; false: there is none. */
 static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element, size_t *length) {
     while (*n > 0) {
@@ -159,7 +155,7 @@ static bool dlpi_s3_http_element(const char **s, size_t *n, const char **element
         *length = comma ? (size_t)(comma - *s) : *n;
         *s += *length + (comma != NULL);
         *n -= *length + (comma != NULL);
-        dlpi_s3_http_trim(element, length);
+        dlpi_s3_trim(element, length);
         if (*length > 0) return true;
     }
     return false;
@@ -308,6 +304,21 @@ static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
         h->retry_at_s = dlpi_s3_time_http(s, n);
 }
 
+/* A field of the service's own, with a long name. */
+static void dlpi_s3_http_on_own(dlpi_s3_http *h, const char *name, size_t k, const char *s,
+                                size_t n) {
+    if (k == 19 && dlpi_s3_http_is(name, "x-amz-bucket-region", 19))
+        dlpi_s3_http_keep_region(h, s, n);
+    else if (k == 19 && dlpi_s3_http_is(name, "x-amz-checksum-type", 19))
+        h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
+    else if (k == 21 && dlpi_s3_http_is(name, "x-amz-checksum-crc32c", 21))
+        h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (k == 24 && dlpi_s3_http_is(name, "x-amz-checksum-crc64nvme", 24))
+        h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
+    else if (k == 30 && dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
+        h->stored_encoded = dlpi_s3_http_encodes(s, n);
+}
+
 /* One field; its name's length picks those it may be. */
 static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, const char *s,
                                  size_t n) {
@@ -347,14 +358,7 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
     case 17:
         if (dlpi_s3_http_is(name, "transfer-encoding", 17)) return dlpi_s3_http_on_coding(h, s, n);
         break;
-    case 19:
-        if (dlpi_s3_http_is(name, "x-amz-bucket-region", 19)) dlpi_s3_http_keep_region(h, s, n);
-        break;
-    case 30:
-        if (dlpi_s3_http_is(name, "x-goog-stored-content-encoding", 30))
-            h->stored_encoded = dlpi_s3_http_encodes(s, n);
-        break;
-    default: break;
+    default: dlpi_s3_http_on_own(h, name, k, s, n); break;
     }
     return 0;
 }
@@ -371,7 +375,7 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
     if (h->at == DLPI_S3_AT_TRAILER) return 0;
     value += k + 1;
     n -= k + 1;
-    dlpi_s3_http_trim(&value, &n);
+    dlpi_s3_trim(&value, &n);
     return dlpi_s3_http_on_field(h, s, k, value, n);
 }
 
@@ -379,7 +383,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 
 static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 1xx too */
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
-    h->close = h->stay = h->range_bad = h->range_seen = false;
+    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
+    memset(h->has_crc, 0, sizeof h->has_crc);
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
     h->etag_sum = h->encoding_sum = h->version_sum = h->modified_sum = 0;
@@ -388,14 +393,10 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) { /* for the next head, after a 
 }
 
 static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
-    if (n < 12 || s[7] < '0' || s[7] > '9' || s[8] != ' ' || (n > 12 && s[12] != ' '))
+    h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
+    h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
+    if (h->version_minor < 0 || h->status < 0 || s[8] != ' ' || (n > 12 && s[12] != ' '))
         return dlpi_s3_http_bad(h, "the status line is damaged");
-    h->version_minor = s[7] - '0';
-    h->status = 0;
-    for (int i = 9; i < 12; i++) {
-        if (s[i] < '0' || s[i] > '9') return dlpi_s3_http_bad(h, "the status line is damaged");
-        h->status = h->status * 10 + (s[i] - '0');
-    }
     if (h->status < 100 || h->status > 599)
         return dlpi_s3_http_bad(h, "a status that is not 100..599");
     h->at = DLPI_S3_AT_FIELD;
@@ -448,15 +449,8 @@ static int dlpi_s3_http_head_end(dlpi_s3_http *h) {
 static int dlpi_s3_http_size(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t size = 0;
     size_t k = 0, digits;
-    for (; k < n && k <= DLPI_S3_HTTP_DIGITS; k++) {
-        char c = s[k];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) break;
-        size = size << 4 | (uint64_t)digit; /* beyond 16 digits it is refused */
-    }
+    for (; k < n && k <= DLPI_S3_HTTP_DIGITS && dlpi_s3_hex_digit(s[k]) >= 0; k++)
+        size = size << 4 | (uint64_t)dlpi_s3_hex_digit(s[k]); /* beyond 16 digits it is refused */
     digits = k;
     if (digits == 0) return dlpi_s3_http_bad(h, "a chunk without a size");
     if (digits > DLPI_S3_HTTP_DIGITS || size > (uint64_t)INT64_MAX)

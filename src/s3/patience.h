@@ -105,6 +105,21 @@ static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
 #define DLPI_S3_PACE_FACTOR 8u
 #define DLPI_S3_MOVES_MOST 16u
 
+/* ALL DEADLINES, in nanoseconds: what each is counted from, and what follows when it is over. */
+enum {
+    DLPI_S3_BY_CONNECT, /* connect, until the handshake is done: another attempt */
+    DLPI_S3_BY_RACE,    /* connect: another address is tried beside this one */
+    DLPI_S3_BY_FIRST,   /* the request's last byte, delivered: another attempt */
+    DLPI_S3_BY_DEAF,    /* the same, if the server takes no more: another attempt */
+    DLPI_S3_BY_STALL,   /* the last byte, sent or come: another attempt, which goes on there */
+    DLPI_S3_BY_LOOK,    /* the last look: at a body's rate, or at what the kernel has of a PUT */
+    DLPI_S3_BY_DRAIN,   /* an answer that nobody wants: the connection is closed */
+    DLPI_S3_BY_IDLE,    /* the last answer: the connection is closed */
+    DLPI_S3_BY_STILL,   /* the op's last byte that was new: the request ends */
+    DLPI_S3_BY_WHOLE,   /* submit: the request ends; UINT64_MAX: no such bound */
+    DLPI_S3_DEADLINES
+};
+
 typedef struct dlpi_s3_times {
     uint32_t bucket[DLPI_S3_BUCKETS];
     uint32_t total;
@@ -114,7 +129,8 @@ typedef struct dlpi_s3_times {
 /* One thread's. */
 typedef struct dlpi_s3_patience {
     dlpi_s3_shared *shared;
-    uint64_t backoff_ns, backoff_max_ns, give_up_ns; /* give_up: the first-byte time-out */
+    uint64_t backoff_ns, backoff_max_ns;
+    uint64_t by[DLPI_S3_DEADLINES];
     uint64_t random;
     uint32_t share;     /* of answers that were throttled, in 65536ths */
     uint32_t share_cut; /* at the last cut; 0: whether that has helped is known */
@@ -138,19 +154,29 @@ typedef struct dlpi_s3_patience {
 
 static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
+static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
+    by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
+    by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
+    by[DLPI_S3_BY_FIRST] = dlpi_s3_ms(d->first_byte_timeout_ms);
+    by[DLPI_S3_BY_DEAF] = dlpi_s3_least(by[DLPI_S3_BY_FIRST], 1000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_STALL] = dlpi_s3_ms(d->stall_timeout_ms);
+    by[DLPI_S3_BY_DRAIN] = dlpi_s3_least(by[DLPI_S3_BY_STALL], 3000 * DLPI_S3_MS);
+    by[DLPI_S3_BY_IDLE] = dlpi_s3_ms(d->idle_timeout_ms);
+    by[DLPI_S3_BY_STILL] = dlpi_s3_ms(d->progress_timeout_ms);
+    by[DLPI_S3_BY_WHOLE] =
+        d->request_timeout_ms > 0 ? dlpi_s3_ms(d->request_timeout_ms) : UINT64_MAX;
+    by[DLPI_S3_BY_LOOK] =
+        dlpi_s3_least(by[DLPI_S3_BY_STALL], by[DLPI_S3_BY_STILL]) / 5 + DLPI_S3_MS;
+}
+
 /* The time after which a request without any progress ends, and the field that says so. d: all
    numbers resolved. */
 static int32_t dlpi_s3_bound_ms(const dlp_s3_desc *d, const char **field) {
-    bool total = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
-    *field = total ? "request_timeout_ms" : "progress_timeout_ms";
-    return total ? d->request_timeout_ms : d->progress_timeout_ms;
-}
-
-/* Nanoseconds between two looks at a body. */
-static uint64_t dlpi_s3_look_ns(const dlp_s3_desc *d) {
-    uint64_t stall = dlpi_s3_ms(d->stall_timeout_ms) / 5,
-             still = dlpi_s3_ms(d->progress_timeout_ms) / 5;
-    return (stall < still ? stall : still) + DLPI_S3_MS;
+    bool whole = d->request_timeout_ms > 0 && d->request_timeout_ms <= d->progress_timeout_ms;
+    *field = whole ? "request_timeout_ms" : "progress_timeout_ms";
+    return whole ? d->request_timeout_ms : d->progress_timeout_ms;
 }
 
 /* d: all numbers resolved, -1 where there is no limit, or no hedges. */
@@ -160,8 +186,7 @@ static void dlpi_s3_patience_begin(dlpi_s3_patience *p, dlpi_s3_shared *shared,
     p->shared = shared;
     p->backoff_ns = dlpi_s3_ms(d->backoff_ms);
     p->backoff_max_ns = dlpi_s3_ms(d->backoff_max_ms);
-    p->give_up_ns =
-        d->first_byte_timeout_ms > 0 ? dlpi_s3_ms(d->first_byte_timeout_ms) : UINT64_MAX;
+    dlpi_s3_deadlines(p->by, d);
     p->random = seed ? seed : 1;
     p->limit = p->full = (uint64_t)d->max_requests << 10;
     p->retry_tokens = d->retry_tokens;
@@ -193,7 +218,9 @@ enum {
     DLPI_S3_T_BAD,     /* not HTTP */
     DLPI_S3_T_SHORT,   /* of the wrong length or range */
     DLPI_S3_T_CHANGED, /* a later answer for the same object has another ETag, or none */
-    DLPI_S3_T_OTHER    /* it is not the version that the user's If-Match names */
+    DLPI_S3_T_OTHER,   /* it is not the version that the user's If-Match names */
+    DLPI_S3_T_SUM,     /* the bytes of an object do not have its checksum */
+    DLPI_S3_T_FAILURE  /* in a rule: any but an answer */
 };
 
 typedef struct dlpi_s3_trouble {
@@ -204,133 +231,151 @@ typedef struct dlpi_s3_trouble {
     bool has_region, has_location;
     bool refreshable;    /* credentials are not fixed ones */
     int64_t skew_s;      /* the answer's Date less the clock that signed; 0: not known */
-    const char *s3_code; /* "" or NULL: none */
+    const char *s3_code; /* "" or NULL: none; an answer to HEAD has no body to tell it */
 } dlpi_s3_trouble;
 
 /* How often a request was begun again for each reason but plain failure: none without end. */
 typedef struct dlpi_s3_tries {
-    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names;
+    uint8_t replays, regions, redirects, skews, refreshes, restarts, wrong, names, sums;
 } dlpi_s3_tries;
 
-static bool dlpi_s3_one_of(const char *name, const char *const *list) {
-    if (!name || !name[0]) return false;
-    for (; *list; list++)
-        if (strcmp(name, *list) == 0) return true;
-    return false;
-}
-
-/* Whether an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
+/* True if an answer says that there are too many requests. Codes: AWS' SDK reference, "Retry
    behavior"; SlowDownRead and -Write are MinIO's. */
 static bool dlpi_s3_is_throttle(int status, const char *s3_code) {
-    static const char *const codes[] = {"SlowDown",
-                                        "SlowDownRead",
-                                        "SlowDownWrite",
-                                        "Throttling",
-                                        "ThrottlingException",
-                                        "ThrottledException",
-                                        "RequestThrottled",
-                                        "RequestThrottledException",
-                                        "TooManyRequests",
-                                        "TooManyRequestsException",
-                                        "RequestLimitExceeded",
-                                        "BandwidthLimitExceeded",
-                                        "LimitExceededException",
-                                        "ProvisionedThroughputExceededException",
-                                        "EC2ThrottledException",
-                                        NULL};
-    return status == 503 || status == 429 || dlpi_s3_one_of(s3_code, codes);
+    return status == 503 || status == 429 ||
+           dlpi_s3_listed(" SlowDown SlowDownRead SlowDownWrite Throttling ThrottlingException"
+                          " ThrottledException RequestThrottled RequestThrottledException"
+                          " TooManyRequests TooManyRequestsException RequestLimitExceeded"
+                          " BandwidthLimitExceeded LimitExceededException"
+                          " ProvisionedThroughputExceededException EC2ThrottledException ",
+                          s3_code);
 }
 
-/* One more, if it is not more than most. */
-static int dlpi_s3_again(uint8_t *tries, unsigned most, int verdict) {
-    if (*tries >= most) return DLPI_S3_GIVE_UP;
-    (*tries)++;
-    return verdict;
+enum { /* facts about trouble */
+       DLPI_S3_IF_ANY = 0,
+       DLPI_S3_IF_UNTRUSTED = 1, /* a certificate is refused */
+       DLPI_S3_IF_STAYS = 2,     /* an errno that another attempt does not change */
+       DLPI_S3_IF_NO_NAME = 4,   /* the resolver is sure of that */
+       DLPI_S3_IF_IDLE = 8,      /* the connection had been idle, and no byte came */
+       DLPI_S3_IF_OURS = 16,     /* the If-Match was ours */
+       DLPI_S3_IF_REGION = 32,   /* the answer names another region, */
+       DLPI_S3_IF_PLACE = 64,    /* or a Location */
+       DLPI_S3_IF_KEYS = 128,    /* credentials can be fetched again */
+       DLPI_S3_IF_CLOCK = 256,   /* the clocks are 4 minutes apart */
+       DLPI_S3_IF_BARE = 512,    /* the server tells no code */
+       DLPI_S3_IF_CROWD = 1024   /* it is throttled */
+};
+
+static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
+    int e = t->errnum;
+    unsigned facts = e == EAGAIN ? 0u : DLPI_S3_IF_NO_NAME;
+    if (e == EKEYREJECTED) facts |= DLPI_S3_IF_UNTRUSTED;
+    if (e == EACCES || e == EPERM || e == EAFNOSUPPORT || e == EPROTONOSUPPORT || e == EINVAL)
+        facts |= DLPI_S3_IF_STAYS;
+    if (t->reused && !t->began) facts |= DLPI_S3_IF_IDLE;
+    if (t->resumed) facts |= DLPI_S3_IF_OURS;
+    if (t->has_region) facts |= DLPI_S3_IF_REGION;
+    if (t->has_location) facts |= DLPI_S3_IF_PLACE;
+    if (t->refreshable) facts |= DLPI_S3_IF_KEYS;
+    if (t->skew_s > 240 || t->skew_s < -240) facts |= DLPI_S3_IF_CLOCK;
+    if (!t->s3_code || !t->s3_code[0]) facts |= DLPI_S3_IF_BARE;
+    if (dlpi_s3_is_throttle(t->status, t->s3_code)) facts |= DLPI_S3_IF_CROWD;
+    return facts;
 }
 
-static int dlpi_s3_classify_connect(int errnum) {
-    switch (errnum) { /* what another attempt does not change */
-    case EACCES:
-    case EPERM:
-    case EAFNOSUPPORT:
-    case EPROTONOSUPPORT:
-    case EINVAL: return DLPI_S3_GIVE_UP;
-    default: return DLPI_S3_RETRY;
-    }
-}
+/* ONE TABLE of what is sent again. The first rule that fits is followed. A rule that has been
+   followed "most" times in one request ends it, or, if "most" is below 0, is passed over from then
+   on.
 
-static int dlpi_s3_classify_failure(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    if (t->errnum == EKEYREJECTED) return DLPI_S3_GIVE_UP; /* a certificate that is not trusted */
-    switch (t->what) {
-    case DLPI_S3_T_RESOLVE: /* a name that does not exist will hardly do so in a second */
-        return t->errnum == EAGAIN ? DLPI_S3_RETRY : dlpi_s3_again(&tries->names, 2, DLPI_S3_RETRY);
-    case DLPI_S3_T_CONNECT: return dlpi_s3_classify_connect(t->errnum);
-    case DLPI_S3_T_BROKEN:
-        if (!t->reused || t->began || tries->replays >= 3) return DLPI_S3_RETRY;
-        tries->replays++;
-        return DLPI_S3_REPLAY;
-    case DLPI_S3_T_BAD: /* a damaged answer may come once or twice, a wrong server comes always */
-    case DLPI_S3_T_SHORT: return dlpi_s3_again(&tries->wrong, 2, DLPI_S3_RETRY);
-    case DLPI_S3_T_CHANGED: return dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART);
-    case DLPI_S3_T_OTHER: return DLPI_S3_GIVE_UP;
-    default: return DLPI_S3_RETRY;
-    }
-}
+     verdict       sent again                 what ends it              what counts from the start
+     RETRY         after a pause of           max_attempts; the         attempts, if the range has
+                   backoff_ms * 2^n, or       deadlines STILL, WHOLE    got on and keeps its bytes;
+                   Retry-After if longer                                STILL, by each new byte
+     REPLAY        at once, new connection    most, then RETRY          nothing
+     OTHER_REGION  at once, in that region    most                      nothing; the client keeps it
+     REDIRECT      at once, at the Location   most                      nothing
+     SKEW          at once, by that clock     most                      nothing; the client keeps it
+     REFRESH       when others are fetched    most                      nothing
+     RESTART       at once, from byte 0       most                      nothing
+     slow body     at once, new connection    DLPI_S3_MOVES_MOST        nothing (dlpi_s3_slow)
+     hedge         beside the first           hedge_percent             see Hedges */
+typedef struct dlpi_s3_rule {
+    int16_t what;           /* DLPI_S3_T_* */
+    uint16_t facts;         /* DLPI_S3_IF_*, all of which must hold */
+    const char *status;     /* NULL: any; else each with blanks around it */
+    const char *codes;      /* the same */
+    int16_t verdict, count; /* count: which of dlpi_s3_tries; -1: without end */
+    int16_t most;
+} dlpi_s3_rule;
 
-/* 400..403: not let in. */
-static int dlpi_s3_classify_refused(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    static const char *const expired[] = {"ExpiredToken",       "ExpiredTokenException",
-                                          "InvalidToken",       "TokenRefreshRequired",
-                                          "InvalidAccessKeyId", NULL};
-    static const char *const clocks[] = {"RequestTimeTooSkewed", "RequestInTheFuture",
-                                         "RequestExpired", NULL};
-    static const char *const retried[] = {"RequestTimeout", "RequestTimeoutException",
-                                          "PriorRequestNotComplete", NULL};
-    bool no_code = !t->s3_code || !t->s3_code[0]; /* answers to HEAD have no body to tell it */
-    if (dlpi_s3_one_of(t->s3_code, retried)) return DLPI_S3_RETRY;
-    if (dlpi_s3_one_of(t->s3_code, clocks) || t->skew_s > 240 || t->skew_s < -240)
-        return dlpi_s3_again(&tries->skews, 2, DLPI_S3_SKEW);
-    if (t->has_region) return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
-    if (t->refreshable &&
-        (dlpi_s3_one_of(t->s3_code, expired) || t->status == 401 || (no_code && t->status == 400)))
-        return dlpi_s3_again(&tries->refreshes, 2, DLPI_S3_REFRESH);
-    return DLPI_S3_GIVE_UP;
+#define DLPI_S3_FAILED(what, facts, verdict, ...) \
+    { DLPI_S3_T_##what, DLPI_S3_IF_##facts, NULL, NULL, DLPI_S3_##verdict, __VA_ARGS__ }
+#define DLPI_S3_TOLD(status, codes, facts, verdict, ...) \
+    { DLPI_S3_T_ANSWER, DLPI_S3_IF_##facts, status, codes, DLPI_S3_##verdict, __VA_ARGS__ }
+#define DLPI_S3_TRIES(field, most) (int16_t) offsetof(dlpi_s3_tries, field), most
+#define DLPI_S3_ALWAYS -1, 0
+#define DLPI_S3_MOVED " 301 302 307 308 "
+#define DLPI_S3_BARRED " 400 401 403 "
+
+static const dlpi_s3_rule dlpi_s3_rules[] = {
+    DLPI_S3_FAILED(FAILURE, UNTRUSTED, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(RESOLVE, NO_NAME, RETRY, DLPI_S3_TRIES(names, 2)),
+    DLPI_S3_FAILED(CONNECT, STAYS, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(BROKEN, IDLE, REPLAY, DLPI_S3_TRIES(replays, -3)),
+    /* A damaged answer may come once or twice, a wrong server comes always. */
+    DLPI_S3_FAILED(BAD, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    DLPI_S3_FAILED(SHORT, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    DLPI_S3_FAILED(CHANGED, ANY, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    DLPI_S3_FAILED(OTHER, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+    DLPI_S3_FAILED(SUM, ANY, RESTART, DLPI_S3_TRIES(sums, 1)),
+    DLPI_S3_FAILED(FAILURE, ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(NULL, NULL, CROWD, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, -2)),
+    DLPI_S3_TOLD(DLPI_S3_MOVED, NULL, PLACE, REDIRECT, DLPI_S3_TRIES(redirects, 5)),
+    DLPI_S3_TOLD(
+        DLPI_S3_BARRED,
+        " RequestTimeout RequestTimeoutException PriorRequestNotComplete IDPCommunicationError ",
+        ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, " RequestTimeTooSkewed RequestInTheFuture RequestExpired ", ANY,
+                 SKEW, DLPI_S3_TRIES(skews, 2)),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, CLOCK, SKEW, DLPI_S3_TRIES(skews, 2)),
+    DLPI_S3_TOLD(DLPI_S3_BARRED, NULL, REGION, OTHER_REGION, DLPI_S3_TRIES(regions, 2)),
+    DLPI_S3_TOLD(
+        DLPI_S3_BARRED,
+        " ExpiredToken ExpiredTokenException InvalidToken TokenRefreshRequired InvalidAccessKeyId ",
+        KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    DLPI_S3_TOLD(" 401 ", NULL, KEYS, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    DLPI_S3_TOLD(" 400 ", NULL, KEYS | DLPI_S3_IF_BARE, REFRESH, DLPI_S3_TRIES(refreshes, 2)),
+    /* 499: nginx, whose client had given up; from 520 on: Cloudflare, of servers behind it. */
+    DLPI_S3_TOLD(" 408 499 500 502 504 520 521 522 523 524 529 530 ", NULL, ANY, RETRY,
+                 DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 409 ", " OperationAborted ConditionalRequestConflict ", ANY, RETRY,
+                 DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 412 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
+};
+
+static bool dlpi_s3_rule_fits(const dlpi_s3_rule *rule, const dlpi_s3_trouble *t, unsigned facts) {
+    char status[16];
+    if (rule->what == DLPI_S3_T_FAILURE ? t->what == DLPI_S3_T_ANSWER : t->what != rule->what)
+        return false;
+    if ((facts & rule->facts) != rule->facts) return false;
+    snprintf(status, sizeof status, "%d", (int)t->status);
+    return (!rule->status || dlpi_s3_listed(rule->status, status)) &&
+           (!rule->codes || dlpi_s3_listed(rule->codes, t->s3_code));
 }
 
 /* What to do about trouble. Nothing but tries is changed, which counts what has its own bound;
    whether a RETRY may still be had, dlpi_s3_retry_take knows. */
 static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
-    static const char *const conflicts[] = {"OperationAborted", "ConditionalRequestConflict", NULL};
-    if (t->what != DLPI_S3_T_ANSWER) return dlpi_s3_classify_failure(t, tries);
-    if (dlpi_s3_is_throttle(t->status, t->s3_code)) return DLPI_S3_RETRY;
-    switch (t->status) {
-    case 301:
-    case 302:
-    case 307:
-    case 308:
-        if (t->has_region && tries->regions < 2)
-            return dlpi_s3_again(&tries->regions, 2, DLPI_S3_OTHER_REGION);
-        return t->has_location ? dlpi_s3_again(&tries->redirects, 5, DLPI_S3_REDIRECT)
-                               : DLPI_S3_GIVE_UP;
-    case 400:
-    case 401:
-    case 403: return dlpi_s3_classify_refused(t, tries);
-    case 408:
-    case 499: /* nginx: it had been given up in front of the server */
-    case 500:
-    case 502:
-    case 504:
-    case 520: /* Cloudflare's, of servers behind it: 520..524, 529 and 530 */
-    case 521:
-    case 522:
-    case 523:
-    case 524:
-    case 529:
-    case 530: return DLPI_S3_RETRY;
-    case 409: return dlpi_s3_one_of(t->s3_code, conflicts) ? DLPI_S3_RETRY : DLPI_S3_GIVE_UP;
-    case 412:
-        return t->resumed ? dlpi_s3_again(&tries->restarts, 3, DLPI_S3_RESTART) : DLPI_S3_GIVE_UP;
-    default: return DLPI_S3_GIVE_UP;
+    unsigned facts = dlpi_s3_facts(t);
+    for (const dlpi_s3_rule *rule = dlpi_s3_rules;; rule++) { /* the last one fits all */
+        uint8_t *count = rule->count < 0 ? NULL : (uint8_t *)tries + rule->count;
+        if (!dlpi_s3_rule_fits(rule, t, facts)) continue;
+        if (count && *count >= abs(rule->most) && rule->most < 0) continue;
+        if (count && *count >= rule->most && rule->most > 0) return DLPI_S3_GIVE_UP;
+        if (count) ++*count;
+        return rule->verdict;
     }
 }
 
@@ -553,7 +598,7 @@ static uint64_t dlpi_s3_hedge_after(const dlpi_s3_patience *p, uint64_t now_ns, 
     ns = dlpi_s3_percentile(t, 95) * t->factor / 16;
     ns += ns * 2 * DLPI_S3_SAMPLES_FEWEST / t->total; /* few samples: their p95 may be off */
     if (ns < DLPI_S3_MS) ns = DLPI_S3_MS;
-    return ns < p->give_up_ns ? ns : UINT64_MAX;
+    return ns < p->by[DLPI_S3_BY_FIRST] ? ns : UINT64_MAX;
 }
 
 /* Take one from the budget. */

@@ -22,13 +22,6 @@ typedef struct dlpi_s3_ini {
     bool cut; /* what was found is too long for out */
 } dlpi_s3_ini;
 
-static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
-
-static void dlpi_s3_trim(const char **s, size_t *n) {
-    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
-    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
-}
-
 static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
 }
@@ -146,7 +139,8 @@ enum { DLPI_S3_FILE_MAX = 1 << 20 };
 
 typedef struct dlpi_s3_profiles {
     const dlpi_s3_config *c;
-    char *text[2]; /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
+    const char *profile; /* that is asked */
+    char *text[2];       /* of c->file, in mappings of DLPI_S3_FILE_MAX; NULL: not there */
     size_t n[2];
     bool strict_default;
 } dlpi_s3_profiles;
@@ -189,7 +183,7 @@ static int dlpi_s3_profiles_ask(const dlpi_s3_profiles *p, int i, const char *ki
 static int dlpi_s3_profiles_find(const dlpi_s3_profiles *p, const char *name, const char *sub,
                                  char *out, size_t size, dlp_s3_error *err) {
     for (int i = 1; i >= 0; i--) {
-        int there = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, name, sub, out, size, err);
+        int there = dlpi_s3_profiles_ask(p, i, "profile", p->profile, name, sub, out, size, err);
         if (there < 0) return there;
         if (there && *out) return i + 1;
     }
@@ -211,7 +205,7 @@ static int dlpi_s3_profiles_has(dlpi_s3_profiles *p, dlp_s3_error *err) {
     if (there[0] < 0) return there[0];
     p->strict_default = there[0] == 1;
     for (int i = 0; i < 2; i++) {
-        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->c->profile, NULL, NULL, NULL, 0, err);
+        there[i] = dlpi_s3_profiles_ask(p, i, "profile", p->profile, NULL, NULL, NULL, 0, err);
         if (there[i] < 0) return there[i];
     }
     return there[0] || there[1];
@@ -223,6 +217,7 @@ static int dlpi_s3_profiles_open(dlpi_s3_profiles *p, const dlpi_s3_config *c, d
     static const char *const variables[2] = {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"};
     memset(p, 0, sizeof *p);
     p->c = c;
+    p->profile = c->profile;
     for (int i = 0; i < 2; i++) {
         int e;
         if (!c->file[i][0]) continue;
@@ -352,9 +347,8 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
         code = dlpi_s3_profiles_ask(p, 0, "services", services, NULL, NULL, NULL, 0, err);
         if (code == 0)
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                                     "profile \"%.60s\": there is no section "
-                                     "[services %.60s]",
-                                     p->c->profile, services);
+                                     "profile \"%.60s\": there is no section [services %.60s]",
+                                     p->profile, services);
         if (code == 1)
             code = dlpi_s3_profiles_ask(p, 0, "services", services, service, "endpoint_url", out,
                                         size, err);
@@ -479,11 +473,30 @@ static int dlpi_s3_config_environment(dlpi_s3_config *c, dlp_s3_error *err) {
     return code ? code : 1;
 }
 
+/* Find the URL of STS. */
+static int dlpi_s3_config_sts(const dlpi_s3_config *c, const dlpi_s3_profiles *p, char *out,
+                              size_t size, dlp_s3_error *err) {
+    dlpi_s3_endpoint sts;
+    const char *why;
+    int code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", out, size, err);
+    if (code < 0) return code;
+    if (code == 0)
+        snprintf(out, size, "https://sts.%s.%s", c->region, dlpi_s3_aws_domain(c->region));
+    if (dlpi_s3_endpoint_parse(&sts, out, &why) == DLP_OK) return dlpi_s3_proxy_beyond(&sts, err);
+    return DLP_OK; /* what is wrong is said when it is asked */
+}
+
+/* Find the name of a session, or make one. */
+static int dlpi_s3_config_session(const dlpi_s3_profiles *p, const char *variable, char *out,
+                                  size_t size, dlp_s3_error *err) {
+    int code = dlpi_s3_config_find(p, variable, "role_session_name", out, size, err);
+    if (code == 0) snprintf(out, size, "dlpipe-%lld", (long long)dlpi_s3_real_s());
+    return code < 0 ? code : DLP_OK;
+}
+
 /* The token file is known; variables: whether they count. */
 static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool variables,
                               dlp_s3_error *err) {
-    dlpi_s3_endpoint sts;
-    const char *why;
     int code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_ARN" : NULL, "role_arn", c->role,
                                    sizeof c->role, err);
     if (code < 0) return code;
@@ -491,29 +504,18 @@ static int dlpi_s3_config_web(dlpi_s3_config *c, const dlpi_s3_profiles *p, bool
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "credentials: a web identity's token file "
                                  "without a role: set AWS_ROLE_ARN, or role_arn in the profile");
-    code = dlpi_s3_config_find(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, "role_session_name",
-                               c->session, sizeof c->session, err);
-    if (code < 0) return code;
-    if (code == 0)
-        snprintf(c->session, sizeof c->session, "dlpipe-%lld", (long long)dlpi_s3_real_s());
-    code = dlpi_s3_config_url(p, "AWS_ENDPOINT_URL_STS", "sts", c->url, sizeof c->url, err);
-    if (code < 0) return code;
-    if (code == 0)
-        snprintf(c->url, sizeof c->url, "https://sts.%s.%s", c->region,
-                 dlpi_s3_aws_domain(c->region));
-    if (dlpi_s3_endpoint_parse(&sts, c->url, &why) == DLP_OK &&
-        dlpi_s3_proxy_beyond(&sts, err) != DLP_OK)
-        return DLP_ERR_UNSUPPORTED;
+    code = dlpi_s3_config_session(p, variables ? "AWS_ROLE_SESSION_NAME" : NULL, c->session,
+                                  sizeof c->session, err);
+    if (code == DLP_OK) code = dlpi_s3_config_sts(c, p, c->url, sizeof c->url, err);
     c->source = DLPI_S3_WEB;
-    c->timeout_ms = 10000;
-    c->attempts = 3;
-    return 1;
+    c->timeout_ms = DLPI_S3_STS_MS;
+    c->attempts = DLPI_S3_STS_ATTEMPTS;
+    return code ? code : 1;
 }
 
 /* Settings that ask for what this library does not do. */
 static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
-    static const char *const names[] = {"source_profile", "credential_source", "sso_session",
-                                        "sso_start_url", "login_session"};
+    static const char *const names[] = {"sso_session", "sso_start_url", "login_session"};
     char said[1024];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         int code = dlpi_s3_profiles_get(p, names[i], said, sizeof said, err);
@@ -523,7 +525,7 @@ static int dlpi_s3_config_beyond(const dlpi_s3_profiles *p, dlp_s3_error *err) {
                                      "profile \"%.60s\": %s is not "
                                      "supported; let a credential_process do it, such as: aws "
                                      "configure export-credentials --profile NAME",
-                                     p->c->profile, names[i]);
+                                     p->profile, names[i]);
     }
     return 0;
 }
@@ -540,30 +542,13 @@ static int dlpi_s3_profiles_keys(const dlpi_s3_profiles *p, dlpi_s3_credentials 
     int last = more < 0
                    ? more
                    : dlpi_s3_profiles_get(p, "aws_session_token", token, sizeof who->token, err);
-    snprintf(from, sizeof from, "profile \"%.100s\"", p->c->profile);
+    snprintf(from, sizeof from, "profile \"%.100s\"", p->profile);
     if (last >= 0 && (code || more)) {
         last = dlpi_s3_who_set(who, access, secret, last ? token : NULL, from, DLP_ERR_ARG, err);
         if (last == DLP_OK) last = 1;
     }
     dlpi_s3_wipe(secret, sizeof secret);
     return last < 0 ? last : code || more;
-}
-
-static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
-    int code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
-                                    sizeof c->token_file, err);
-    if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
-    code = dlpi_s3_profiles_get(p, "role_arn", c->role, sizeof c->role, err);
-    if (code == 1) code = dlpi_s3_config_beyond(p, err);
-    if (code < 0) return code;
-    c->source = DLPI_S3_FILE;
-    code = dlpi_s3_profiles_keys(p, &c->given, err);
-    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
-    if (code) return code;
-    c->source = DLPI_S3_PROCESS;
-    c->timeout_ms = 60000;
-    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
-    return code ? code : dlpi_s3_config_beyond(p, err);
 }
 
 static int dlpi_s3_config_container(dlpi_s3_config *c, dlp_s3_error *err) {
@@ -598,7 +583,8 @@ static int dlpi_s3_config_number(const dlpi_s3_profiles *p, const char *variable
     if (code <= 0) return code;
     value = strtol(said, &end, 10);
     if (*end || value < 1 || value > most)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d", variable, most);
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s: not a number of 1..%d",
+                                 variable ? variable : name, most);
     *out = (int)value;
     return 1;
 }
@@ -629,6 +615,139 @@ static int dlpi_s3_config_machine(dlpi_s3_config *c, const dlpi_s3_profiles *p, 
     return 1;
 }
 
+static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                             "profile \"%.60s\" is neither in \"%.60s\" nor in \"%.60s\"",
+                             c->profile, c->file[0], c->file[1]);
+}
+
+/* ---- roles ---- */
+
+/* Say that a chain of roles is refused, with the profiles that it leads through. */
+static int dlpi_s3_role_chain(const dlpi_s3_config *c, const char *last, const char *what,
+                              dlp_s3_error *err) {
+    char names[160] = "";
+    for (int i = 0; i < c->n_roles; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "\"%.30s\", ",
+                 c->roles[i].profile);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "source_profile: %s\"%.30s\": %s", names, last,
+                             what);
+}
+
+static int dlpi_s3_role_wrong(const dlpi_s3_profiles *p, int code, const char *what,
+                              dlp_s3_error *err) {
+    return dlpi_s3_set_error(err, code, 0, "profile \"%.60s\": %s", p->profile, what);
+}
+
+/* Read what the profile says of its role. from: the profile, or credential_source, that it is
+   assumed with. Returns 2: a profile, 1: a source, 0: there is no role, or an error. */
+static int dlpi_s3_role_read(const dlpi_s3_profiles *p, dlpi_s3_role *role, char *from, size_t size,
+                             dlp_s3_error *err) {
+    char source[32] = "", mfa[256];
+    int other, code = dlpi_s3_profiles_get(p, "role_arn", role->arn, sizeof role->arn, err);
+    if (code <= 0) return code;
+    other = dlpi_s3_profiles_get(p, "source_profile", from, size, err);
+    if (other >= 0) code = dlpi_s3_profiles_get(p, "credential_source", source, sizeof source, err);
+    if (other < 0 || code < 0) return other < 0 ? other : code;
+    if (other + code != 1)
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG,
+                                  "role_arn wants one of source_profile, credential_source", err);
+    if (code) dlpi_s3_copy(from, size, source);
+    code = dlpi_s3_profiles_get(p, "mfa_serial", mfa, sizeof mfa, err);
+    if (code > 0)
+        return dlpi_s3_role_wrong(p, DLP_ERR_UNSUPPORTED,
+                                  "mfa_serial is not supported: nobody is there to type a code; "
+                                  "let a credential_process do it",
+                                  err);
+    if (code == 0)
+        code = dlpi_s3_profiles_get(p, "external_id", role->external_id, sizeof role->external_id,
+                                    err);
+    if (code >= 0)
+        code = dlpi_s3_config_number(p, NULL, "duration_seconds", 43200, 0, &role->duration_s, err);
+    if (code > 0 && role->duration_s < 900)
+        return dlpi_s3_role_wrong(p, DLP_ERR_ARG, "duration_seconds: less than 900", err);
+    if (code >= 0) code = dlpi_s3_config_session(p, NULL, role->session, sizeof role->session, err);
+    if (code < 0) return code;
+    dlpi_s3_copy(role->profile, sizeof role->profile, p->profile);
+    return other ? 2 : 1;
+}
+
+/* What a credential_source stands for. */
+static int dlpi_s3_role_source(dlpi_s3_config *c, const dlpi_s3_profiles *p, const char *source,
+                               dlp_s3_error *err) {
+    char what[100];
+    int code = -1;
+    if (strcmp(source, "Environment") == 0)
+        code = dlpi_s3_config_environment(c, err);
+    else if (strcmp(source, "EcsContainer") == 0)
+        code = dlpi_s3_config_container(c, err);
+    else if (strcmp(source, "Ec2InstanceMetadata") == 0)
+        code = dlpi_s3_config_machine(c, p, err);
+    else
+        return dlpi_s3_role_wrong(
+            p, DLP_ERR_ARG,
+            "credential_source: none of Environment, EcsContainer, Ec2InstanceMetadata", err);
+    if (code) return code;
+    snprintf(what, sizeof what, "credential_source: %.32s has no credentials", source);
+    return dlpi_s3_role_wrong(p, DLP_ERR_ARG, what, err);
+}
+
+/* Keys, or a process, of the profile. */
+static int dlpi_s3_config_base(dlpi_s3_config *c, const dlpi_s3_profiles *p, dlp_s3_error *err) {
+    int code = dlpi_s3_profiles_keys(p, &c->given, err);
+    dlpi_s3_copy(c->base, sizeof c->base, p->profile);
+    dlpi_s3_who_wipe(&c->given); /* read again by each fetch */
+    c->source = DLPI_S3_FILE;
+    return code;
+}
+
+/* Go from the role to the profile that it is assumed with. */
+static int dlpi_s3_role_next(dlpi_s3_config *c, dlpi_s3_profiles *p, const char *next,
+                             dlp_s3_error *err) {
+    const dlpi_s3_role *last = &c->roles[c->n_roles - 1];
+    int has, self = strcmp(next, last->profile) == 0;
+    for (int i = 0; i < c->n_roles - self; i++)
+        if (strcmp(next, c->roles[i].profile) == 0)
+            return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    dlpi_s3_copy(c->base, sizeof c->base, next);
+    p->profile = c->base;
+    has = dlpi_s3_profiles_has(p, err);
+    if (has == 0) return dlpi_s3_role_chain(c, next, "there is no such profile", err);
+    if (has > 0) has = dlpi_s3_config_base(c, p, err); /* its keys come before a role of its own */
+    if (has == 0 && self) return dlpi_s3_role_chain(c, next, "they lead in a circle", err);
+    return has;
+}
+
+/* What the profile says: a web identity; a role, perhaps of a role; keys; a process. */
+static int dlpi_s3_config_of_profile(dlpi_s3_config *c, dlpi_s3_profiles *p, dlp_s3_error *err) {
+    char from[sizeof c->base];
+    dlpi_s3_role more = {0};
+    int code;
+    for (;;) {
+        dlpi_s3_role *role = c->n_roles < DLPI_S3_ROLES ? &c->roles[c->n_roles] : &more;
+        int how;
+        code = dlpi_s3_profiles_get(p, "web_identity_token_file", c->token_file,
+                                    sizeof c->token_file, err);
+        if (code) return code < 0 ? code : dlpi_s3_config_web(c, p, false, err);
+        how = dlpi_s3_role_read(p, role, from, sizeof from, err);
+        if (how < 0) return how;
+        if (how == 0) break;
+        if (role == &more) return dlpi_s3_role_chain(c, p->profile, "more than 3 roles", err);
+        if (c->n_roles++ == 0) code = dlpi_s3_config_sts(c, p, c->sts, sizeof c->sts, err);
+        if (code) return code;
+        code = how == 1 ? dlpi_s3_role_source(c, p, from, err) : dlpi_s3_role_next(c, p, from, err);
+        if (code) return code;
+    }
+    code = c->n_roles ? 0 : dlpi_s3_config_base(c, p, err);
+    if (code) return code;
+    c->source = DLPI_S3_PROCESS;
+    c->timeout_ms = 60000;
+    code = dlpi_s3_profiles_get(p, "credential_process", c->process, sizeof c->process, err);
+    if (code == 0) code = dlpi_s3_config_beyond(p, err);
+    if (code || c->n_roles == 0) return code;
+    return dlpi_s3_role_chain(c, p->profile, "it has no credentials", err);
+}
+
 /* ---- settings that AWS' tools go by ---- */
 
 typedef struct dlpi_s3_beyond {
@@ -654,7 +773,7 @@ static const dlpi_s3_beyond dlpi_s3_beyonds[] = {
 static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond *b,
                                  dlp_s3_error *err) {
     const char *value = b->variable ? dlpi_s3_env(b->variable) : NULL;
-    char said[64], word[70], where[240];
+    char said[64], where[240];
     int file = 0;
     snprintf(where, sizeof where, "%s", b->variable ? b->variable : b->name);
     if (!value) {
@@ -664,8 +783,7 @@ static int dlpi_s3_config_refuse(const dlpi_s3_profiles *p, const dlpi_s3_beyond
         snprintf(where, sizeof where, "%s%s%s of profile \"%.30s\" in \"%.60s\"", b->name,
                  b->sub ? "." : "", b->sub ? b->sub : "", p->c->profile, p->c->file[file - 1]);
     }
-    snprintf(word, sizeof word, " %.60s ", value);
-    if (b->fine ? strstr(b->fine, word) != NULL : !dlpi_s3_is_true(value)) return DLP_OK;
+    if (b->fine ? dlpi_s3_listed(b->fine, value) : !dlpi_s3_is_true(value)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%.160s: \"%.16s\"; but %s not "
                              "supported",
@@ -686,16 +804,18 @@ static int dlpi_s3_config_habits(dlpi_s3_config *c, const dlpi_s3_profiles *p, d
                                  c->profile, c->file[code - 1]);
     code = dlpi_s3_config_number(p, "AWS_MAX_ATTEMPTS", "max_attempts", INT32_MAX, -1,
                                  &c->max_attempts, err);
+    said[0] = '\0';
+    if (code >= 0)
+        code = dlpi_s3_config_find(p, "AWS_RESPONSE_CHECKSUM_VALIDATION",
+                                   "response_checksum_validation", said, sizeof said, err);
+    c->no_checksums = strcasecmp(said, "when_required") == 0;
+    if (code > 0 && !c->no_checksums && strcasecmp(said, "when_supported") != 0)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
+                                 "response_checksum_validation (AWS_RESPONSE_CHECKSUM_VALIDATION):"
+                                 " none of when_supported, when_required");
     for (size_t i = 0; code >= 0 && i < sizeof dlpi_s3_beyonds / sizeof dlpi_s3_beyonds[0]; i++)
         code = dlpi_s3_config_refuse(p, &dlpi_s3_beyonds[i], err);
     return code < 0 ? code : DLP_OK;
-}
-
-static int dlpi_s3_config_missing(const dlpi_s3_config *c, dlp_s3_error *err) {
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
-                             "profile \"%.60s\" is neither in \"%.60s\" "
-                             "nor in \"%.60s\"",
-                             c->profile, c->file[0], c->file[1]);
 }
 
 /* The order is that of AWS' SDKs. A profile that the program names comes before the environment. */

@@ -19,6 +19,33 @@
                                 +----- range->timer <----+------ trouble, classified ------+
                                        (back-off)
 
+   Words:
+     op       a request of the caller's
+     range    a part of an op, or all of it, which has a request of its own on the wire
+     origin   a server, by name and port
+     hedge    a second request for a range whose answer is late
+     turn     of an op: how often something was learned for it (place, region, clock, keys);
+              of an io: one wait for events, and what they bring
+     away     a server is away while requests fail and none has its answer (patience)
+     pause    the time before a retry
+     part     to take a connection from its range
+
+   A range is in one of these states. range_become alone changes them, and asserts both the step
+   and that lists, connections and timer fit the state.
+
+       state     lists it is in              connections  timer  goes to
+       NONE      free_ranges, or none: in    0            -      WAITING PAUSED HELD
+                 the hands of a function
+       WAITING   origin->waiting             0            -      ASKED
+       ASKED     io->awaited, if it may be   1..3         -      HEDGING BODY
+                 hedged
+       HEDGING   origin->hedging             1..2         -      ASKED BODY
+       BODY      -                           1            -      -
+       PAUSED    -                           0            set    WAITING, at the latest when the
+                                                                 server is back
+       HELD      -                           0            set    WAITING, by Retry-After alone
+       and all of them to NONE
+
    A range is not bound to a connection before it is sent: whichever connection of the origin is
    free first takes the range that waits longest, be it one that has ended a request or a new one.
 
@@ -39,9 +66,6 @@ enum {
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_RACE_MS = 300, /* a connection that takes longer has another address tried, too */
-    DLPI_S3_DRAIN_MS = 3000,
-    DLPI_S3_DEAF_MS = 1000,    /* for an answer from a server that takes no more */
     DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
     DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
 };
@@ -223,7 +247,7 @@ typedef struct dlpi_s3_connection {
     uint32_t events;     /* what epoll watches */
     uint32_t served;     /* answers that ended */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for DLPI_S3_RACE_MS, and the helper knows */
+    bool late;           /* opening for RACE, and the helper knows */
     bool raced;          /* and another is begun in its place */
     bool hedge;
     bool ranged;          /* the request has a Range, */
@@ -246,6 +270,20 @@ typedef struct dlpi_s3_connection {
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
+enum { /* what a range waits for; see above */
+       DLPI_S3_RANGE_NONE = 0,
+       DLPI_S3_RANGE_WAITING,
+       DLPI_S3_RANGE_ASKED,
+       DLPI_S3_RANGE_HEDGING,
+       DLPI_S3_RANGE_BODY,
+       DLPI_S3_RANGE_PAUSED,
+       DLPI_S3_RANGE_HELD
+};
+
+#ifndef DLPI_S3_ASSERT /* tests define their own */
+#define DLPI_S3_ASSERT(fact) ((void)sizeof(fact))
+#endif
+
 /* A place in the pieces of a request. */
 typedef struct dlpi_s3_cursor {
     uint32_t piece;
@@ -254,24 +292,25 @@ typedef struct dlpi_s3_cursor {
 
 struct dlpi_s3_range {
     dlpi_s3_op *op;
-    dlpi_s3_node queue;    /* waiting or hedging of the origin, or none; or io->free_ranges */
-    dlpi_s3_node sibling;  /* op->ranges */
-    dlpi_s3_node awaited;  /* io->awaited: sent, no answer yet, may be hedged */
-    dlpi_s3_timer timer;   /* back-off */
-    uint64_t first;        /* from the request's first byte */
-    uint64_t bytes;        /* UINT64_MAX: not known yet */
-    uint64_t done;         /* that lie where they belong */
+    dlpi_s3_node queue;   /* waiting or hedging of the origin, or none; or io->free_ranges */
+    dlpi_s3_node sibling; /* op->ranges */
+    dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
+    dlpi_s3_timer timer;  /* back-off */
+    uint64_t first;       /* from the request's first byte */
+    uint64_t bytes;       /* UINT64_MAX: not known yet */
+    uint64_t done;        /* that lie where they belong */
+    uint64_t crc;         /* of them, if op->crc_kind says so */
+    uint64_t crc_told;    /* of the range, or the object, by the server */
+    bool crc_is_told;
     uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
     uint64_t tried_at;     /* done, when the last attempt began */
     uint64_t sent_ns;      /* the request, or its last hedge */
     dlpi_s3_cursor cursor; /* of its next byte */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    bool held;     /* a Retry-After says when it may be tried again */
-    uint8_t moves; /* to another connection, for the body was slow */
-    bool begun;    /* connections[0] has won */
-    bool fresh;    /* only on a new connection */
-    bool in_hedging, in_waiting;
+    uint8_t moves;       /* to another connection, for the body was slow */
+    bool fresh;          /* only on a new connection */
+    int32_t state;       /* DLPI_S3_RANGE_* */
     int32_t attempts;    /* that failed without progress */
     uint64_t begun_ns;   /* when it was made, or had got on last */
     uint64_t size_bytes; /* about so many, for how long its answer may take */
@@ -292,6 +331,10 @@ struct dlpi_s3_op {
     uint64_t cost;       /* of max_bytes */
     uint64_t etag_sum;   /* of the first answer's ETag, */
     uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
+    uint64_t crc;                                     /* of the ranges that are done */
+    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
+    bool crc_doubt;    /* and is not the CRC of the range */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
     uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
@@ -303,6 +346,7 @@ struct dlpi_s3_op {
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written to */
     bool moved;      /* to, to_path: where an answer sent it */
+    bool checksum;   /* the object's checksum is asked for */
     bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
     char region[64]; /* "": the client's */
     dlpi_s3_endpoint to;
@@ -334,7 +378,6 @@ struct dlp_s3_io {
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
     uint64_t woken_ns;                /* by which return of the server */
-    uint64_t look_ns;                 /* between two looks at a body */
     uint64_t turned_ns, returned_ns;  /* the last turn's end; when the caller came back late */
     uint64_t heard_ns;                /* what had come by then has been seen to */
     uint64_t good_ns;                 /* when the last answer came */
@@ -368,15 +411,16 @@ static void dlpi_s3_tally(const dlp_s3_io *io, int what, uint64_t n) {
     dlpi_s3_count(&io->s3->common->shared, what, n);
 }
 
-static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int32_t ms) {
-    dlpi_s3_timer_set(&io->timers, t, io->now + (uint64_t)(uint32_t)ms * DLPI_S3_MS);
+/* by: DLPI_S3_BY_*. */
+static void dlpi_s3_due(dlp_s3_io *io, dlpi_s3_timer *t, int by) {
+    dlpi_s3_timer_set(&io->timers, t, io->now + io->patience.by[by]);
 }
 
 /* Look at a body again soon: bytes that are too few to wake anybody may have come. */
 static void dlpi_s3_body_due(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t stalled = connection->moved_ns + dlpi_s3_ms(io->desc->stall_timeout_ms);
-    uint64_t look = io->now + io->look_ns;
-    dlpi_s3_timer_set(&io->timers, &connection->timer, look < stalled ? look : stalled);
+    dlpi_s3_timer_set(&io->timers, &connection->timer,
+                      dlpi_s3_least(io->now + io->patience.by[DLPI_S3_BY_LOOK],
+                                    connection->moved_ns + io->patience.by[DLPI_S3_BY_STALL]));
 }
 
 /* ---- regions ---- */
@@ -437,7 +481,11 @@ static void dlpi_s3_range_moved(const dlp_s3_io *io, dlpi_s3_range *range, uint6
     range->op->moved_ns = io->now;
 }
 
-static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, uint64_t n) {
+/* Take in n bytes that lie where they belong, and at from. */
+static void dlpi_s3_range_took(const dlp_s3_io *io, dlpi_s3_range *range, const char *from,
+                               uint64_t n) {
+    if (range->op->crc_kind)
+        range->crc = dlpi_s3_crc_add(range->op->crc_kind, range->crc, from, (size_t)n);
     range->done += n;
     dlpi_s3_range_moved(io, range, range->done);
     range->cursor = dlpi_s3_cursor_on(range->op->r, range->cursor, n);
@@ -452,9 +500,9 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
         if (room == 0) break;
         if (room > left) room = left;
         if (to) memcpy(to, from, room);
+        dlpi_s3_range_took(io, range, from, room);
         from += room;
         left -= room;
-        dlpi_s3_range_took(io, range, room);
     }
     return n - left;
 }
@@ -462,7 +510,7 @@ static uint64_t dlpi_s3_range_lay(const dlp_s3_io *io, dlpi_s3_range *range, con
 /* Begin it again from its first byte. */
 static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
-    range->done = range->tried_at = 0;
+    range->done = range->tried_at = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
 }
 
@@ -491,36 +539,48 @@ static dlpi_s3_origin *dlpi_s3_origin_get(dlp_s3_io *io, const char *host, uint1
 
 /* ---- queues of ranges ---- */
 
-static void dlpi_s3_range_unqueue(dlpi_s3_range *range) {
-    if (range->in_waiting) range->op->origin->n_waiting--;
-    if (range->in_hedging) range->op->origin->n_hedging--;
-    range->in_waiting = range->in_hedging = false;
-    dlpi_s3_ring_out(&range->queue);
+#define DLPI_S3_TO(state) (1u << DLPI_S3_RANGE_##state)
+
+/* True if the range may go from one state to another. */
+static inline bool dlpi_s3_range_may(int32_t from, int32_t to) {
+    static const uint8_t next[] = {DLPI_S3_TO(WAITING) | DLPI_S3_TO(PAUSED) |
+                                       DLPI_S3_TO(HELD),                   /* NONE */
+                                   DLPI_S3_TO(ASKED),                      /* WAITING */
+                                   DLPI_S3_TO(HEDGING) | DLPI_S3_TO(BODY), /* ASKED */
+                                   DLPI_S3_TO(ASKED) | DLPI_S3_TO(BODY),   /* HEDGING */
+                                   0,                                      /* BODY */
+                                   DLPI_S3_TO(WAITING),                    /* PAUSED */
+                                   DLPI_S3_TO(WAITING)};                   /* HELD */
+    return to == DLPI_S3_RANGE_NONE || (next[from] >> to & 1);
 }
 
-/* first: it has waited before. */
-static void dlpi_s3_range_wait(dlpi_s3_range *range, bool first) {
+/* True if lists, connections and timer of the range fit its state. */
+static inline bool dlpi_s3_range_sound(const dlpi_s3_range *range) {
+    int32_t s = range->state;
+    bool queued = !dlpi_s3_ring_empty(&range->queue);
+    bool awaited = !dlpi_s3_ring_empty(&range->awaited);
+    bool asked = s == DLPI_S3_RANGE_ASKED || s == DLPI_S3_RANGE_HEDGING;
+    if (queued != (s == DLPI_S3_RANGE_WAITING || s == DLPI_S3_RANGE_HEDGING)) return false;
+    if (awaited && s != DLPI_S3_RANGE_ASKED) return false;
+    if ((range->timer.due != UINT64_MAX) != (s >= DLPI_S3_RANGE_PAUSED)) return false;
+    if (s == DLPI_S3_RANGE_BODY) return range->n_connections == 1;
+    return asked ? range->n_connections > 0 : range->n_connections == 0;
+}
+
+/* Go to a state. The caller has seen to connections and timer. */
+static void dlpi_s3_range_become(dlpi_s3_range *range, int32_t state) {
     dlpi_s3_origin *origin = range->op->origin;
-    dlpi_s3_range_unqueue(range);
-    range->in_waiting = true;
-    origin->n_waiting++;
-    if (first)
-        dlpi_s3_ring_first(&origin->waiting, &range->queue);
-    else
-        dlpi_s3_ring_last(&origin->waiting, &range->queue);
-}
-
-static void dlpi_s3_range_wait_hedge(dlpi_s3_range *range) {
-    dlpi_s3_range_unqueue(range);
-    range->in_hedging = true;
-    range->op->origin->n_hedging++;
-    dlpi_s3_ring_last(&range->op->origin->hedging, &range->queue);
-}
-
-/* Its answer is not waited for any more, or has begun. */
-static void dlpi_s3_range_calm(dlpi_s3_range *range) {
+    DLPI_S3_ASSERT(dlpi_s3_range_may(range->state, state));
+    origin->n_waiting -= range->state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging -= range->state == DLPI_S3_RANGE_HEDGING;
+    dlpi_s3_ring_out(&range->queue);
     dlpi_s3_ring_out(&range->awaited);
-    if (range->in_hedging) dlpi_s3_range_unqueue(range);
+    range->state = state;
+    origin->n_waiting += state == DLPI_S3_RANGE_WAITING;
+    origin->n_hedging += state == DLPI_S3_RANGE_HEDGING;
+    if (state == DLPI_S3_RANGE_WAITING) dlpi_s3_ring_first(&origin->waiting, &range->queue);
+    if (state == DLPI_S3_RANGE_HEDGING) dlpi_s3_ring_last(&origin->hedging, &range->queue);
+    DLPI_S3_ASSERT(dlpi_s3_range_sound(range));
 }
 
 /* Take a connection from its range. */
@@ -533,8 +593,7 @@ static void dlpi_s3_range_part(dlp_s3_io *io, dlpi_s3_range *range,
     for (; i < range->n_connections; i++) range->connections[i] = range->connections[i + 1];
     if (range->n_connections > 0) return;
     io->on_wire--;
-    range->begun = false;
-    dlpi_s3_range_calm(range);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
 }
 
 static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
@@ -544,7 +603,7 @@ static bool dlpi_s3_may_hedge(const dlpi_s3_op *op) {
 /* From now on it is seen to that the range's answer does not take too long. */
 static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
     if (!dlpi_s3_may_hedge(range->op) || io->desc->hedge_percent < 0) return;
-    if (range->begun || range->in_hedging || range->n_connections >= DLPI_S3_COPIES) return;
+    if (range->state != DLPI_S3_RANGE_ASKED || range->n_connections >= DLPI_S3_COPIES) return;
     range->sent_ns = io->now;
     dlpi_s3_ring_out(&range->awaited);
     dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);

@@ -33,6 +33,15 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
+enum { DLPI_S3_ROLES = 3, DLPI_S3_STS_MS = 10000, DLPI_S3_STS_ATTEMPTS = 3 };
+
+/* A role that is assumed with the credentials before it, as a profile says. */
+typedef struct dlpi_s3_role {
+    int32_t duration_s; /* 0: not said */
+    char profile[128];
+    char arn[2049], session[65], external_id[1225]; /* external_id "": none */
+} dlpi_s3_role;
+
 typedef struct dlpi_s3_config {
     int32_t source;     /* DLPI_S3_GIVEN.. */
     int32_t timeout_ms; /* of one attempt to fetch */
@@ -42,18 +51,23 @@ typedef struct dlpi_s3_config {
     int32_t named;         /* by whom ever */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
     int32_t max_attempts;  /* of a request; -1: nobody says */
+    int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
     char endpoint[512];    /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
-    char file[2][1024];    /* config, credentials; "": none */
-    char process[4096];    /* credential_process */
-    char url[1024];        /* STS, container, machine */
-    char token_file[1024]; /* web identity, container */
-    char role[2049], session[65];
-    char authorization[8192];    /* container: a token that was given in the environment */
-    dlpi_s3_credentials given;   /* of _GIVEN and _ENVIRONMENT */
-    const dlp_s3_transport *tls; /* set by the client, which owns it; NULL: no https */
+    char file[2][1024];           /* config, credentials; "": none */
+    char base[128];               /* the profile that has the keys, or the process */
+    char process[4096];           /* credential_process */
+    char url[1024];               /* STS, container, machine */
+    char token_file[1024];        /* web identity, container */
+    char role[2049], session[65]; /* web identity */
+    char sts[1024];               /* where roles are assumed */
+    int32_t n_roles;
+    dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
+    char authorization[8192];          /* container: a token that was given in the environment */
+    dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
+    const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
     int64_t (*clock)(void); /* Unix time */
@@ -83,6 +97,16 @@ static const char *dlpi_s3_source_name(int source) {
                                         "profile",   "credential_process",   "web identity",
                                         "container", "instance metadata"};
     return names[source];
+}
+
+/* Where the credentials come from in the end, for messages. */
+static const char *dlpi_s3_config_from(const dlpi_s3_config *c) {
+    return c->n_roles ? "assumed role" : dlpi_s3_source_name(c->source);
+}
+
+/* True if there are no newer credentials to fetch. */
+static bool dlpi_s3_config_fixed(const dlpi_s3_config *c) {
+    return !c->n_roles && c->source <= DLPI_S3_ENVIRONMENT;
 }
 
 static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {

@@ -81,7 +81,7 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
 
 /* Four rounds: words 4 * i .. 4 * i + 3, which for i >= 4 come from the four groups before them. */
 #define DLPI_S3_SHA_FOUR(i) \
-    do { \
+    { \
         if ((i) >= 4) \
             m[(i)&3] = _mm_sha256msg2_epu32( \
                 _mm_add_epi32(_mm_sha256msg1_epu32(m[(i)&3], m[((i) + 1) & 3]), \
@@ -91,7 +91,10 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
             m[(i)&3], _mm_loadu_si128((const __m128i *)(const void *)(dlpi_s3_sha_k + 4 * (i)))); \
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, kw); \
         abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(kw, 0x0E)); \
-    } while (0)
+    }
+
+#define DLPI_S3_SHA_ALL(x) \
+    x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14) x(15)
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_t state[8],
                                                                          const uint8_t *p,
@@ -108,22 +111,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_
             m[i] = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
             m[i] = _mm_shuffle_epi8(m[i], swap);
         }
-        DLPI_S3_SHA_FOUR(0);
-        DLPI_S3_SHA_FOUR(1);
-        DLPI_S3_SHA_FOUR(2);
-        DLPI_S3_SHA_FOUR(3);
-        DLPI_S3_SHA_FOUR(4);
-        DLPI_S3_SHA_FOUR(5);
-        DLPI_S3_SHA_FOUR(6);
-        DLPI_S3_SHA_FOUR(7);
-        DLPI_S3_SHA_FOUR(8);
-        DLPI_S3_SHA_FOUR(9);
-        DLPI_S3_SHA_FOUR(10);
-        DLPI_S3_SHA_FOUR(11);
-        DLPI_S3_SHA_FOUR(12);
-        DLPI_S3_SHA_FOUR(13);
-        DLPI_S3_SHA_FOUR(14);
-        DLPI_S3_SHA_FOUR(15);
+        DLPI_S3_SHA_ALL(DLPI_S3_SHA_FOUR)
         abef = _mm_add_epi32(abef, abef_before);
         cdgh = _mm_add_epi32(cdgh, cdgh_before);
     }

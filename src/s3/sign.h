@@ -32,6 +32,7 @@ typedef struct dlpi_s3_head {
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
     bool requester_pays;
+    bool checksum; /* the body's is asked for */
     bool close;
     int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
     const char *region;             /* at most 63 bytes; not NULL where it is signed */
@@ -295,6 +296,7 @@ static void dlpi_s3_head_signed(const dlpi_s3_head *h, dlpi_s3_head_parts *p) {
     if (!h->presign) {
         dlpi_s3_head_header(p, "if-match", h->if_match);
         dlpi_s3_head_header(p, "range", h->range);
+        dlpi_s3_head_header(p, "x-amz-checksum-mode", h->checksum ? "ENABLED" : NULL);
         dlpi_s3_head_header(p, "x-amz-content-sha256", p->payload);
         dlpi_s3_head_header(p, "x-amz-date", p->iso);
         dlpi_s3_head_header(p, "x-amz-request-payer", h->requester_pays ? "requester" : NULL);
@@ -327,6 +329,7 @@ static void dlpi_s3_head_line(const dlpi_s3_head *h, dlpi_s3_head_parts *p, dlpi
     dlpi_s3_head_param(p, "X-Amz-Expires", p->expires);
     if (h->who->token[0]) dlpi_s3_head_param(p, "X-Amz-Security-Token", h->who->token);
     dlpi_s3_head_param(p, "X-Amz-SignedHeaders", p->names);
+    if (h->checksum) dlpi_s3_head_param(p, "x-amz-checksum-mode", "ENABLED");
     if (h->requester_pays) dlpi_s3_head_param(p, "x-amz-request-payer", "requester");
     for (size_t i = before; i < p->n_params; i++, mark = "&") {
         size_t from;
@@ -364,6 +367,8 @@ static void dlpi_s3_head_rest(const dlpi_s3_head *h, const dlpi_s3_head_parts *p
     dlpi_s3_out_header(o, "Host", h->host);
     if (h->range) dlpi_s3_out_header(o, "Range", h->range);
     if (h->if_match) dlpi_s3_out_header(o, "If-Match", h->if_match);
+    if (h->checksum && !(sign && h->presign))
+        dlpi_s3_out_header(o, "x-amz-checksum-mode", "ENABLED");
     if (sign && !h->presign) {
         dlpi_s3_out_header(o, "x-amz-content-sha256", p->payload);
         dlpi_s3_out_header(o, "x-amz-date", p->iso);
@@ -471,26 +476,20 @@ static int dlpi_s3_place(const dlpi_s3_endpoint *e, const char *region, int styl
                          char *path, size_t path_size) {
     bool address = strchr(e->host, ':') || strspn(e->host, "0123456789.") == strlen(e->host);
     bool fits = !address && dlpi_s3_bucket_fits(bucket, e->tls != 0), in_host;
-    char name[256];
+    char name[300];
     dlpi_s3_out h = {host, host_size, 0}, p = {path, path_size, 0};
     if (bucket[0] == '\0' || (!e->custom && !dlpi_s3_region_ok(region))) return DLP_ERR_ARG;
     if (style == DLP_S3_STYLE_VIRTUAL && !fits) return DLP_ERR_ARG;
     in_host = style == DLP_S3_STYLE_VIRTUAL || (style == DLP_S3_STYLE_AUTO && !e->custom && fits);
     if (e->custom)
-        memcpy(name, e->host, sizeof name);
+        dlpi_s3_endpoint_host(e, name, sizeof name);
     else
         dlpi_s3_aws_host(region, name, sizeof name);
     if (in_host) {
         dlpi_s3_out_adds(&h, bucket);
         dlpi_s3_out_add(&h, ".", 1);
     }
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "[", 1);
     dlpi_s3_out_adds(&h, name);
-    if (strchr(name, ':')) dlpi_s3_out_add(&h, "]", 1);
-    if (!e->is_default_port) {
-        snprintf(name, sizeof name, ":%u", (unsigned)e->port);
-        dlpi_s3_out_adds(&h, name);
-    }
     dlpi_s3_out_adds(&p, e->prefix);
     dlpi_s3_out_add(&p, "/", 1);
     if (!in_host) {

@@ -404,8 +404,7 @@ static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_ite
 
 static int dlpi_src_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0,
-                    "a source of objects wants the workers that dlp_s3_source_wire "
-                    "sets");
+                    "a source of objects wants the workers that dlp_s3_source_wire sets");
 }
 
 /* dlp_dataset.fetch. */

@@ -50,8 +50,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     if (rc != 0) return rc;
     if (!dlpi_src_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
-                        "parts out of objects want the workers that "
-                        "dlp_s3_source_wire_parts sets");
+                        "parts out of objects want the workers that dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;

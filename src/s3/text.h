@@ -2,6 +2,14 @@
 /* tests: unit/s3/s3_sign, fuzz/fuzz_s3 */
 #include "s3/platform.h"
 #include "api/codes.h"
+static bool dlpi_s3_is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Leave out the blanks around it. */
+static void dlpi_s3_trim(const char **s, size_t *n) {
+    while (*n && dlpi_s3_is_blank(**s)) (*s)++, (*n)--;
+    while (*n && dlpi_s3_is_blank((*s)[*n - 1])) (*n)--;
+}
+
 /* ---- URIs (RFC 3986). Signing wants exactly the unreserved characters left alone, and escapes
    in capitals. */
 
@@ -59,6 +67,26 @@ static int64_t dlpi_s3_uri_decode(char *to, size_t size, const char *from, size_
     if (size == 0) return -1;
     to[at] = '\0';
     return (int64_t)at;
+}
+
+/* Read a number of so many bytes, the highest first, out of its base64 (RFC 4648), whole and with
+   its padding. bytes: 4 or 8. Returns false if that is none, and leaves out as it is. */
+static bool dlpi_s3_base64_number(const char *s, size_t n, size_t bytes, uint64_t *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t bits = 8 * bytes;
+    uint64_t value = 0;
+    if (n != (bytes + 2) / 3 * 4) return false;
+    for (size_t i = 0; i < n; i++) {
+        size_t take = bits < 6 ? bits : 6; /* of the digit's bits; the others are 0 */
+        const char *digit = s[i] ? strchr(digits, s[i]) : NULL;
+        if (take == 0 ? s[i] != '=' : !digit) return false;
+        if (take == 0) continue;
+        if ((size_t)(digit - digits) & ((1u << (6 - take)) - 1)) return false;
+        value = value << take | (uint64_t)(digit - digits) >> (6 - take);
+        bits -= take;
+    }
+    *out = value;
+    return true;
 }
 
 /* ---- Times. */
@@ -297,6 +325,26 @@ static int dlpi_s3_endpoint_parse(dlpi_s3_endpoint *out, const char *url, const 
     e.is_default_port = e.port == (e.tls ? 443 : 80);
     *out = e;
     return DLP_OK;
+}
+
+/* Write what a Host header says of it. */
+static void dlpi_s3_endpoint_host(const dlpi_s3_endpoint *e, char *to, size_t size) {
+    int n = snprintf(to, size, strchr(e->host, ':') ? "[%s]" : "%s", e->host);
+    if (!e->is_default_port && n < (int)size)
+        snprintf(to + n, size - (size_t)n, ":%u", (unsigned)e->port);
+}
+
+/* Split "http://host:port/path?query": e is without a prefix; *rest begins with the path, or what
+   is there of it. Returns NULL, or what is wrong, in words without any of the URL. */
+static const char *dlpi_s3_url_split(dlpi_s3_endpoint *e, const char *url, const char **rest) {
+    char front[300];
+    const char *at = strstr(url, "://"), *why = NULL;
+    size_t n = at ? (size_t)(at - url) + 3 + strcspn(at + 3, "/?#") : sizeof front;
+    if (n >= sizeof front) return "it is no URL";
+    memcpy(front, url, n);
+    front[n] = '\0';
+    *rest = url + n;
+    return dlpi_s3_endpoint_parse(e, front, &why) == DLP_OK ? NULL : why;
 }
 
 /* AWS' domain that a region is in. */

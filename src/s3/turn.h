@@ -14,12 +14,13 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->bytes = op->size == UINT64_MAX ? UINT64_MAX : op->size - op->next;
     if (op->size != UINT64_MAX && range->bytes > part) range->bytes = part;
     op->next = range->bytes == UINT64_MAX ? UINT64_MAX : op->next + range->bytes;
-    range->done = range->tried_at = range->most = 0;
+    range->done = range->tried_at = range->most = range->crc = 0;
     range->cursor = dlpi_s3_cursor_on(op->r, op->cursor, 0);
     op->cursor = range->bytes == UINT64_MAX ? op->cursor
                                             : dlpi_s3_cursor_on(op->r, op->cursor, range->bytes);
     range->n_connections = range->moves = 0;
-    range->begun = range->fresh = false;
+    range->crc_is_told = false;
+    range->fresh = op->tries.sums > 0;
     range->attempts = 0;
     range->begun_ns = io->now;
     range->size_bytes = range->bytes != UINT64_MAX ? range->bytes : op->split ? part : op->bound;
@@ -27,7 +28,9 @@ static void dlpi_s3_op_next(dlp_s3_io *io, dlpi_s3_op *op) {
     range->size_class = dlpi_s3_class(range->size_bytes);
     dlpi_s3_ring_last(&op->ranges, &range->sibling);
     op->n_ranges++;
-    dlpi_s3_range_wait(range, false);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
+    dlpi_s3_ring_out(&range->queue); /* behind those that have waited before */
+    dlpi_s3_ring_last(&op->origin->waiting, &range->queue);
 }
 
 /* Whether an op may have another range now: further parts wait for the first head, which tells size
@@ -54,15 +57,14 @@ static void dlpi_s3_origin_failed(dlp_s3_io *io, dlpi_s3_origin *origin, int wha
     dlpi_s3_range *range;
     if (origin->n_waiting) {
         range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
         dlpi_s3_op_message(range->op, errnum, "%s", why);
         dlpi_s3_op_answer(range->op, NULL);
         dlpi_s3_range_trouble(io, range, &c);
     } else if (origin->n_hedging) {
         range = DLPI_S3_OF(origin->hedging.next, dlpi_s3_range, queue);
-        dlpi_s3_range_unqueue(range);
-        range->sent_ns = io->now; /* once more, but not at once */
-        dlpi_s3_ring_last(&io->awaited[range->size_class], &range->awaited);
+        dlpi_s3_range_become(range, DLPI_S3_RANGE_ASKED);
+        dlpi_s3_range_await(io, range); /* once more, but not at once */
         dlpi_s3_hedge_over(&io->patience, range->size_bytes, false, 0);
     }
 }
@@ -106,9 +108,7 @@ static bool dlpi_s3_origin_connect(dlp_s3_io *io, dlpi_s3_origin *origin) {
     origin->opening++;
     io->connections_out++;
     dlpi_s3_tally(io, DLPI_S3_N_CONNECTIONS, 1);
-    dlpi_s3_due(io, &connection->timer,
-                io->desc->connect_timeout_ms < DLPI_S3_RACE_MS ? io->desc->connect_timeout_ms
-                                                               : DLPI_S3_RACE_MS);
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_RACE);
     if (dlpi_s3_connection_watch(io, connection, EPOLLOUT)) return true;
     errnum = errno;
     snprintf(io->text, sizeof io->text, "cannot watch a socket: %s", strerror(errnum));
@@ -145,7 +145,7 @@ static void dlpi_s3_connection_open(dlp_s3_io *io, dlpi_s3_connection *connectio
    that is begun beside it, and the first that is there is used first (after RFC 8305). From then on
    it counts for nothing until it is there. Returns whether it may still come. */
 static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    uint64_t until = connection->sent_ns + dlpi_s3_ms(io->desc->connect_timeout_ms);
+    uint64_t until = connection->sent_ns + io->patience.by[DLPI_S3_BY_CONNECT];
     if (connection->state != DLPI_S3_CONNECTION_OPENING || io->now >= until) return false;
     dlpi_s3_timer_set(&io->timers, &connection->timer, until);
     if (connection->late || connection->conn.state != DLPI_S3_CONNECTING) return true;
@@ -163,7 +163,7 @@ static bool dlpi_s3_connection_race(dlp_s3_io *io, dlpi_s3_connection *connectio
 static bool dlpi_s3_connection_alive(const dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint64_t idle_ns = io->now - connection->sent_ns;
     char byte;
-    if (idle_ns >= dlpi_s3_ms(io->desc->idle_timeout_ms)) return false;
+    if (idle_ns >= io->patience.by[DLPI_S3_BY_IDLE]) return false;
     if (connection->served == 0 && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
     if (connection->conn.tls && dlpi_s3_conn_pending(&connection->conn)) return false;
     if (connection->conn.tls && idle_ns < DLPI_S3_STALE_MS * DLPI_S3_MS) return true;
@@ -267,8 +267,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
                 if (io->now + 5 * DLPI_S3_MS < next) next = io->now + 5 * DLPI_S3_MS;
                 break;
             }
-            dlpi_s3_ring_out(&range->awaited);
-            dlpi_s3_range_wait_hedge(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_HEDGING);
         }
     }
     return next;
@@ -278,7 +277,7 @@ static uint64_t dlpi_s3_hedge(dlp_s3_io *io) {
 
 static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connection) {
     const char *what = "the connection was not there after";
-    int32_t ms = io->desc->connect_timeout_ms;
+    int by = DLPI_S3_BY_CONNECT;
     dlpi_s3_origin *origin = connection->origin;
     bool raced;
     if (dlpi_s3_connection_whole(connection)) {
@@ -290,16 +289,16 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     case DLPI_S3_CONNECTION_DRAIN: dlpi_s3_connection_close(io, connection); return;
     case DLPI_S3_CONNECTION_OPENING: break;
     case DLPI_S3_CONNECTION_WAITING:
-        ms = io->desc->first_byte_timeout_ms;
+        by = DLPI_S3_BY_FIRST;
         what = connection->queued ? "no more of it was taken within" : "no answer began within";
         break;
     default:
         what = "nothing moved for";
-        ms = io->desc->stall_timeout_ms;
+        by = DLPI_S3_BY_STALL;
         break;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
-    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)ms);
+    snprintf(io->text, sizeof io->text, "%s %d ms", what, (int)(io->patience.by[by] / DLPI_S3_MS));
     if (connection->state != DLPI_S3_CONNECTION_OPENING) {
         dlpi_s3_connection_broken(io, connection, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
         return;
@@ -311,38 +310,33 @@ static void dlpi_s3_connection_timeout(dlp_s3_io *io, dlpi_s3_connection *connec
     if (!raced) dlpi_s3_origin_failed(io, origin, DLPI_S3_T_TIMEOUT, ETIMEDOUT, io->text);
 }
 
-/* When the op ends however well it gets on. */
-static uint64_t dlpi_s3_op_total(const dlp_s3_io *io, const dlpi_s3_op *op) {
-    int32_t ms = io->desc->request_timeout_ms;
-    return ms > 0 ? op->begun_ns + dlpi_s3_ms(ms) : UINT64_MAX;
-}
-
 /* True if all of the op waits for its turn: as many requests are on the wire as may be. */
 static bool dlpi_s3_op_in_line(const dlp_s3_io *io, const dlpi_s3_op *op) {
     for (const dlpi_s3_node *n = op->ranges.next; n != &op->ranges; n = n->next)
-        if (!DLPI_S3_OF(n, dlpi_s3_range, sibling)->in_waiting) return false;
+        if (DLPI_S3_OF(n, dlpi_s3_range, sibling)->state != DLPI_S3_RANGE_WAITING) return false;
     return io->on_wire >= (uint32_t)dlpi_s3_limit(&io->patience);
 }
 
 /* End the op if one of its bounds is over; else look again when that may be. */
 static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
-    uint64_t total_ns = dlpi_s3_op_total(io, op), still_ns;
+    const uint64_t *by = io->patience.by;
+    uint64_t whole = by[DLPI_S3_BY_WHOLE], still;
     char text[64];
     if (dlpi_s3_op_in_line(io, op)) op->moved_ns = io->now;
-    still_ns = op->moved_ns + dlpi_s3_ms(io->desc->progress_timeout_ms);
-    if (io->now < total_ns && io->now < still_ns) {
-        dlpi_s3_timer_set(&io->timers, &op->timer, total_ns < still_ns ? total_ns : still_ns);
+    still = op->moved_ns + by[DLPI_S3_BY_STILL];
+    if (whole != UINT64_MAX) whole += op->begun_ns;
+    if (io->now < whole && io->now < still) {
+        dlpi_s3_timer_set(&io->timers, &op->timer, dlpi_s3_least(whole, still));
         return;
     }
     dlpi_s3_tally(io, DLPI_S3_N_TIMEOUTS, 1);
     op->failed = true;
     op->r->error.errnum = ETIMEDOUT;
-    if (io->now >= total_ns)
-        snprintf(text, sizeof text, "not done within request_timeout_ms (%d ms)",
-                 (int)io->desc->request_timeout_ms);
-    else
-        snprintf(text, sizeof text, "no further for progress_timeout_ms (%d ms)",
-                 (int)io->desc->progress_timeout_ms);
+    snprintf(text, sizeof text, "%s (%d ms)",
+             io->now >= whole ? "not done within request_timeout_ms"
+                              : "no further for progress_timeout_ms",
+             io->now >= whole ? (int)io->desc->request_timeout_ms
+                              : (int)io->desc->progress_timeout_ms);
     dlpi_s3_op_add(op, text);
     dlpi_s3_op_end(io, op, DLP_ERR_REMOTE);
 }
@@ -350,7 +344,7 @@ static void dlpi_s3_op_timeout(dlp_s3_io *io, dlpi_s3_op *op) {
 /* Whether a PUT that is to time out is still being delivered, or may be: the answer is waited for
    from its last byte on. */
 static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *connection) {
-    int32_t stall = io->desc->stall_timeout_ms, first = io->desc->first_byte_timeout_ms;
+    uint64_t still = io->patience.by[DLPI_S3_BY_STALL], first = io->patience.by[DLPI_S3_BY_FIRST];
     bool sent = connection->state == DLPI_S3_CONNECTION_WAITING;
     int n = 0;
     if (!connection->queued || connection->deaf ||
@@ -359,9 +353,11 @@ static bool dlpi_s3_connection_delivers(dlp_s3_io *io, dlpi_s3_connection *conne
     if (ioctl(connection->conn.fd, TIOCOUTQ, &n) != 0 || n < 0) return false;
     if ((uint64_t)n < connection->queued) connection->moved_ns = io->now;
     dlpi_s3_connection_delivered(io, connection, (uint64_t)n);
-    if (io->now - connection->moved_ns >= dlpi_s3_ms(sent && first > stall ? first : stall))
-        return false;
-    dlpi_s3_due(io, &connection->timer, n > 0 ? stall / 4 + 1 : sent ? first : stall);
+    if (io->now - connection->moved_ns >= (sent && first > still ? first : still)) return false;
+    dlpi_s3_due(io, &connection->timer,
+                n > 0  ? DLPI_S3_BY_LOOK
+                : sent ? DLPI_S3_BY_FIRST
+                       : DLPI_S3_BY_STALL);
     return true;
 }
 
@@ -380,7 +376,7 @@ static void dlpi_s3_connection_leave(dlp_s3_io *io, dlpi_s3_connection *connecti
     range->moves++;
     range->tried_at = range->done;
     range->fresh = true;
-    dlpi_s3_range_wait(range, true);
+    dlpi_s3_range_become(range, DLPI_S3_RANGE_WAITING);
 }
 
 /* Look how fast a body comes; whether it stands still is not asked here. Returns whether its range
@@ -390,7 +386,7 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_body_pace pace = dlpi_s3_connection_pace(io, connection);
     bool known = connection->body_ns > io->returned_ns && range->op->r->method == DLP_S3_GET &&
                  !connection->skip && (range->bytes != UINT64_MAX || dlpi_s3_range_keeps(range));
-    if (known && (pace.ns < io->look_ns || pace.got == 0)) return false;
+    if (known && (pace.ns < io->patience.by[DLPI_S3_BY_LOOK] || pace.got == 0)) return false;
     if (known && dlpi_s3_slow(&io->patience, &pace)) {
         dlpi_s3_connection_leave(io, connection, &pace);
         return true;
@@ -410,7 +406,7 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_connection_read(io, connection);
     if (connection->generation != generation || connection->state != DLPI_S3_CONNECTION_BODY)
         return true;
-    if (io->now - connection->moved_ns >= dlpi_s3_ms(io->desc->stall_timeout_ms)) return false;
+    if (io->now - connection->moved_ns >= io->patience.by[DLPI_S3_BY_STALL]) return false;
     if (!dlpi_s3_connection_slow(io, connection)) dlpi_s3_body_due(io, connection);
     return true;
 }
@@ -421,7 +417,7 @@ static void dlpi_s3_timers_run(dlp_s3_io *io) {
         if (!t || t->due > io->now) return;
         t->due = UINT64_MAX;
         if (t->kind == DLPI_S3_TIMER_RANGE) {
-            dlpi_s3_range_wait((dlpi_s3_range *)t->of, true);
+            dlpi_s3_range_become((dlpi_s3_range *)t->of, DLPI_S3_RANGE_WAITING);
         } else if (t->kind == DLPI_S3_TIMER_OP) {
             dlpi_s3_op_timeout(io, (dlpi_s3_op *)t->of);
         } else if (!dlpi_s3_connection_moves(io, (dlpi_s3_connection *)t->of)) {
@@ -467,7 +463,7 @@ static void dlpi_s3_helper_event(dlp_s3_io *io) {
         dlpi_s3_origin *origin = &io->origins[i];
         for (uint32_t n = origin->n_waiting; n-- > 0 && origin->n_waiting;) {
             dlpi_s3_range *range = DLPI_S3_OF(origin->waiting.next, dlpi_s3_range, queue);
-            dlpi_s3_range_unqueue(range);
+            dlpi_s3_range_become(range, DLPI_S3_RANGE_NONE);
             dlpi_s3_op_message(range->op, err.errnum, "no credentials: %.200s", err.message);
             dlpi_s3_range_retry(io, range, -1, DLP_ERR_REMOTE);
         }
@@ -507,8 +503,8 @@ static void dlpi_s3_wake(dlp_s3_io *io) {
     for (uint32_t i = 0; i < io->n_ops; i++) {
         dlpi_s3_range *range = &io->ranges[i];
         uint64_t due = io->now + dlpi_s3_random(&io->patience.random) % DLPI_S3_WAKE_NS;
-        if (range->timer.due == UINT64_MAX || range->timer.due <= due || range->held) continue;
-        dlpi_s3_timer_set(&io->timers, &range->timer, due);
+        if (range->state == DLPI_S3_RANGE_PAUSED && range->timer.due > due)
+            dlpi_s3_timer_set(&io->timers, &range->timer, due);
     }
 }
 
@@ -517,7 +513,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     struct epoll_event e[DLPI_S3_EVENTS];
     uint64_t woken;
     int n, wait;
-    if (io->now - io->turned_ns > io->look_ns / 4) io->returned_ns = io->now;
+    if (io->now - io->turned_ns > io->patience.by[DLPI_S3_BY_LOOK] / 4) io->returned_ns = io->now;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
     wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */

@@ -60,6 +60,11 @@ INSIDE uint64_t inside_s3_put_at(dlp_s3_io *io, uint64_t *at_once);
 INSIDE int inside_s3_knows_region(dlp_s3 *s3, const char *bucket);
 INSIDE int inside_s3_kin(const char *to, const char *own); /* endpoints; -1: one is none */
 INSIDE void inside_s3_place(const char *bucket, const char *key, char *text, size_t size);
+/* CRCs, 1: CRC-32C, 2: CRC-64/NVME. way: how; -1: as the library does. Returns the best way. */
+INSIDE int inside_s3_crc_way(int kind, int way);
+INSIDE uint64_t inside_s3_crc(int kind, uint64_t crc, const void *bytes, size_t n);
+INSIDE uint64_t inside_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes);
+INSIDE int inside_s3_base64(const char *s, size_t n, size_t bytes, uint64_t *out);
 #endif
 
 #ifdef DLPIPE_IMPLEMENTATION_DONE
@@ -179,6 +184,25 @@ INSIDE uint64_t inside_s3_put_at(dlp_s3_io *io, uint64_t *at_once) {
 
 INSIDE int inside_s3_knows_region(dlp_s3 *s3, const char *bucket) {
     return dlpi_s3_region_find(s3->common, bucket) != NULL;
+}
+
+INSIDE int inside_s3_crc_way(int kind, int way) {
+    dlpi_s3_crc_begin();
+    dlpi_s3_crc_tables[kind].way = way < 0 ? dlpi_s3_crc_way() : way;
+    return dlpi_s3_crc_way();
+}
+
+INSIDE uint64_t inside_s3_crc(int kind, uint64_t crc, const void *bytes, size_t n) {
+    dlpi_s3_crc_begin();
+    return dlpi_s3_crc_add(kind, crc, bytes, n);
+}
+
+INSIDE uint64_t inside_s3_crc_shift(int kind, uint64_t crc, uint64_t bytes) {
+    return dlpi_s3_crc_shift(kind, crc, bytes);
+}
+
+INSIDE int inside_s3_base64(const char *s, size_t n, size_t bytes, uint64_t *out) {
+    return dlpi_s3_base64_number(s, n, bytes, out);
 }
 
 INSIDE int inside_s3_kin(const char *to, const char *own) {

@@ -2,6 +2,7 @@
    that use public calls alone link it, as programs do. */
 #define DLPIPE_IMPLEMENTATION
 #define INSIDE_LIBRARY
+#define DLPI_S3_ASSERT(fact) ((fact) ? (void)0 : abort())
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"

@@ -376,6 +376,29 @@ static void fail__one_rank__all_return_an_error(uint64_t seed) {
     CHECK(failed > 0);
 }
 
+/* One part of a stream that two ranks share fails, at each place: also where all rows before it fill
+   whole batches, so that the batch which fails has no row. The epoch must not end before it. */
+static void fail__no_rows_before_it__is_no_end(void) {
+    for (uint32_t part = 1; part <= 12; part++)
+        for (int32_t last = 0; last < 3; last++) {
+            found_rig r;
+            world = 2;
+            found_init(&r, seen, 12, 4);
+            r.d.parts.shared_streams = 1;
+            for (uint32_t i = 0; i < 12; i++) seen->counts[i] = 4;
+            seen->fail_part = part;
+            r.d.loader.batch.last = last;
+            r.d.loader.batch_size = 8;
+            any_rows = 1;
+            ranks_open(&r, NULL);
+            ranks_train();
+            any_rows = 0;
+            CHECK(ranks[0].rc == DLP_ERR_CALLBACK && ranks[1].rc == DLP_ERR_CALLBACK);
+            CHECK(strstr(ranks[0].err.message, "torn") || strstr(ranks[1].err.message, "torn"));
+            ranks_close();
+        }
+}
+
 static int64_t answer, second, asked;
 
 static int64_t agree_nonsense(void *user, int64_t mine, int most) {
@@ -653,6 +676,7 @@ int main(int argc, char **argv) {
     resume__mid_epoch__goes_on_exactly(seed);
     seek__and_next_epoch__asked_again();
     fail__one_rank__all_return_an_error(seed);
+    fail__no_rows_before_it__is_no_end();
     fail__agree_returns_nonsense__named();
     stop__while_it_asks__not_asked_again();
     seek__after_the_end__comes_to_it_again();

@@ -301,7 +301,8 @@ static void format__table__as_aws(void) {
         int before = test_failures;
         char *config_text = f->config ? strdup(f->config) : NULL;
         char *credentials_text = f->credentials ? strdup(f->credentials) : NULL;
-        dlpi_s3_profiles p = {.c = config, .text = {config_text, credentials_text}};
+        dlpi_s3_profiles p = {
+            .c = config, .profile = f->profile, .text = {config_text, credentials_text}};
         memset(config, 0, sizeof *config);
         memset(&error, 0, sizeof error);
         snprintf(config->file[0], sizeof config->file[0], "/.aws/config");
@@ -554,20 +555,6 @@ static const source_case sources[] = {
      DLP_ERR_ARG,
      NULL,
      "NUM_ATTEMPTS"},
-    {{NULL},
-     "[default]\nrole_arn = arn\nsource_profile = y\n" KEYS("AKIDCONF"),
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     NULL,
-     "source_profile is not supported"},
-    {{NULL},
-     "[default]\nrole_arn = arn\ncredential_source = Environment\n",
-     NULL,
-     NULL,
-     DLP_ERR_UNSUPPORTED,
-     NULL,
-     "credential_process"},
     {{MACHINE},
      "[default]\nsso_session = s\n[sso-session s]\nsso_region = a\n",
      NULL,
@@ -1298,6 +1285,7 @@ static struct {
     const char *role;
     const char *word; /* the error code of a container's */
     char last[24576]; /* the last request */
+    char roles[4096]; /* "AKID1>arn AKID2>arn ": who assumed which */
 } server;
 
 static void answer_with(char *out, size_t size, int status, const char *body) {
@@ -1327,21 +1315,44 @@ static void answer_json(char *out, size_t size) {
     answer_with(out, size, 200, server.mode == NO_KEYS ? "{\"Code\": \"Success\"}" : body);
 }
 
+/* Note who assumes which role. Returns false: the request is not signed as STS wants it. */
+static bool role_note(void) {
+    const char *who = strstr(server.last, "Credential="), *arn = strstr(server.last, "RoleArn=");
+    const char *body = strstr(server.last, "\r\n\r\n");
+    char scope[160], sum[65];
+    uint8_t hash[32];
+    size_t n = strlen(server.roles);
+    if (!who || !arn || !body) return false;
+    snprintf(server.roles + n, sizeof server.roles - n, "%.*s>%.*s ", (int)strcspn(who + 11, "/"),
+             who + 11, (int)strcspn(arn + 8, "&"), arn + 8);
+    snprintf(scope, sizeof scope, "/%s/sts/aws4_request, SignedHeaders=host;x-amz-content-sha256",
+             config->region);
+    dlpi_s3_sha256(body + 4, strlen(body + 4), hash);
+    dlpi_s3_hex(sum, hash, sizeof hash);
+    return strstr(server.last, scope) && strstr(server.last, sum) && strstr(who, "Signature=");
+}
+
 static void answer_sts(char *out, size_t size) {
+    const char *action = "AssumeRoleWithWebIdentity";
     char body[2048];
+    if (strstr(server.last, "Action=AssumeRole&")) action = "AssumeRole";
+    if (strcmp(action, "AssumeRole") == 0 && !role_note()) {
+        answer_with(out, size, 403, SECRET);
+        return;
+    }
     if (server.mode == NO_KEYS) {
         answer_with(out, size, 200, "<AssumeRoleWithWebIdentityResponse/>");
         return;
     }
     snprintf(body, sizeof body,
-             "<AssumeRoleWithWebIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/"
-             "\">\n<AssumeRoleWithWebIdentityResult><SubjectFromWebIdentityToken>x"
+             "<%sResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/"
+             "\">\n<%sResult><SubjectFromWebIdentityToken>x"
              "</SubjectFromWebIdentityToken><Credentials><SessionToken>" TOKEN
              "%u</SessionToken><SecretAccessKey>" SECRET "%s</SecretAccessKey><Expiration>%s"
              "</Expiration><AccessKeyId>AKID%u</AccessKeyId></Credentials>"
-             "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>\n",
-             server.issued + 1, server.mode == LONG_SECRET ? long_tail() : "", server.until,
-             server.issued + 1);
+             "</%sResult></%sResponse>\n",
+             action, action, server.issued + 1, server.mode == LONG_SECRET ? long_tail() : "",
+             server.until, server.issued + 1, action, action);
     server.issued++;
     answer_with(out, size, 200, body);
 }
@@ -1471,6 +1482,7 @@ static void server_plain(void) {
     server.authorization = NULL;
     server.date_s = 0;
     server.role = "role@1\n";
+    server.roles[0] = '\0';
     server.word = "AccessDenied";
     strcpy(server.until, "2013-05-24T01:00:00Z");
 }
@@ -1716,6 +1728,246 @@ static void machine__role__checked(void) {
     CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "role's name"));
     server.role = "role@1";
     CHECK(fetch() == DLP_OK && got_keys("AKID1") && server.requests == 9);
+}
+
+/* ---- roles ---- */
+
+#define ROLE(arn, source) "role_arn = " arn "\nrole_session_name = me\n" source "\n"
+#define FROM(profile) "source_profile = " profile
+
+typedef struct role_case {
+    const char *set[6];
+    const char *config;
+    int code;         /* of load, or else of a fetch */
+    const char *says; /* its error's text, or who assumed which role */
+    int source;       /* of what the first role is assumed with */
+} role_case;
+
+static const role_case roles[] = {
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" KEYS("AKIDB"),
+     0,
+     "AKIDB>a ",
+     DLPI_S3_FILE},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("default")) KEYS("AKIDSELF"),
+     0,
+     "AKIDSELF>a ",
+     DLPI_S3_FILE},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" ROLE("b", FROM("c")) "[profile c]\n" ROLE(
+         "c", FROM("d")) "[profile d]\n" KEYS("AKIDD"),
+     0,
+     "AKIDD>c AKID1>b AKID2>a ",
+     DLPI_S3_FILE},
+    {{NULL}, /* keys of a source come before its own role */
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" ROLE("b", FROM("c")) KEYS("AKIDB"),
+     0,
+     "AKIDB>a ",
+     DLPI_S3_FILE},
+    {{"AWS_PROFILE=p", "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="},
+     "[profile p]\n" ROLE("a", FROM("b")) "[profile b]\ncredential_process = false\n",
+     DLP_ERR_REMOTE,
+     "exit status",
+     DLPI_S3_PROCESS},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\nregion = x\n",
+     DLP_ERR_ARG,
+     "\"default\", \"b\": it has no credentials",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")),
+     DLP_ERR_ARG,
+     "\"default\", \"b\": there is no such profile",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("default")),
+     DLP_ERR_ARG,
+     "\"default\", \"default\": they lead in a circle",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" ROLE("b", FROM("c")) "[profile c]\n" ROLE(
+         "c", FROM("b")),
+     DLP_ERR_ARG,
+     "\"default\", \"b\", \"c\", \"b\": they lead in a circle",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" ROLE("b", FROM("c")) "[profile c]\n" ROLE(
+         "c", FROM("d")) "[profile d]\n" ROLE("d", FROM("e")) "[profile e]\n" KEYS("AKIDE"),
+     DLP_ERR_ARG,
+     "\"default\", \"b\", \"c\", \"d\": more than 3 roles",
+     0},
+    {{NULL}, "[default]\nrole_arn = a\n" KEYS("AKIDX"), DLP_ERR_ARG, "wants one of", 0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b") "\ncredential_source = Environment"),
+     DLP_ERR_ARG,
+     "wants one of",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", "credential_source = Environment"),
+     DLP_ERR_ARG,
+     "Environment has no credentials",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", "credential_source = EcsContainer"),
+     DLP_ERR_ARG,
+     "EcsContainer has no credentials",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", "credential_source = Ec2InstanceMetadata"),
+     DLP_ERR_ARG,
+     "Ec2InstanceMetadata has no credentials",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", "credential_source = Magic"),
+     DLP_ERR_ARG,
+     "none of Environment",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b") "\nmfa_serial = arn:mfa") "[profile b]\n" KEYS("AKIDB"),
+     DLP_ERR_UNSUPPORTED,
+     "mfa_serial is not supported",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b") "\nduration_seconds = 899"),
+     DLP_ERR_ARG,
+     "duration_seconds: less than 900",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b") "\nduration_seconds = 43201"),
+     DLP_ERR_ARG,
+     "duration_seconds: not a number of 1..43200",
+     0},
+    {{NULL},
+     "[default]\n" ROLE("a", FROM("b")) "[profile b]\nsso_session = s\n",
+     DLP_ERR_UNSUPPORTED,
+     "\"b\": sso_session",
+     0},
+};
+
+static int role_load(const char *const *set, size_t n, const char *text) {
+    bare();
+    server_plain();
+    set_url("AWS_ENDPOINT_URL_STS", "");
+    set_all(set, n);
+    put_file(".aws/config", text);
+    return load(NULL);
+}
+
+static void role__table__assumed_or_refused(void) {
+    for (size_t i = 0; i < COUNT(roles); i++) {
+        const role_case *c = &roles[i];
+        int before = test_failures, code = role_load(c->set, 6, c->config);
+        if (code == DLP_OK) code = fetch();
+        CHECK(code == c->code);
+        if (code == DLP_OK) {
+            char id[16];
+            CHECK(strcmp(server.roles, c->says) == 0 && config->source == c->source);
+            snprintf(id, sizeof id, "AKID%u", server.issued);
+            CHECK(got_keys(id) && got.expires_s == NOW + 3600 &&
+                  strncmp(got.token, TOKEN, 10) == 0);
+            CHECK(strstr(logged, "assumed role"));
+        } else {
+            CHECK(strstr(error.message, c->says));
+            CHECK(server.requests == 0);
+        }
+        if (test_failures > before) printf("role %zu: %s %s\n", i, error.message, server.roles);
+    }
+}
+
+/* Of the environment, a container, a machine, and a web identity. */
+static void role__of_each_source__assumed(void) {
+    static const char *const env[] = {ENV_KEYS};
+    static const char *const none[] = {NULL};
+    char text[400];
+    CHECK(role_load(env, 2, NULL) == DLP_OK); /* keys of the environment come first */
+    put_file(".aws/config", "[profile p]\n" ROLE("a", "credential_source = Environment"));
+    setenv("AWS_PROFILE", "p", 1);
+    CHECK(load(NULL) == DLP_OK && config->n_roles == 0);
+    CHECK(load(&(dlp_s3_desc){.profile = "p"}) == DLP_OK && fetch() == DLP_OK && got_keys("AKID1"));
+    CHECK(strcmp(server.roles, "AKIDENV>a ") == 0 && refresh(got.version, true) == DLP_OK);
+    CHECK(strcmp(server.roles, "AKIDENV>a AKIDENV>a ") == 0 && got_keys("AKID2"));
+
+    role_load(none, 1, "[default]\n" ROLE("a", "credential_source = EcsContainer"));
+    set_url("AWS_CONTAINER_CREDENTIALS_FULL_URI", "/container?a=b");
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_OK && got_keys("AKID2"));
+    CHECK(strcmp(server.roles, "AKID1>a ") == 0);
+    CHECK(strstr(server.last, "\r\nx-amz-security-token: " TOKEN "1\r\n"));
+
+    role_load(none, 1, "[default]\n" ROLE("a", "credential_source = Ec2InstanceMetadata"));
+    setenv("AWS_EC2_METADATA_DISABLED", "false", 1);
+    set_url("AWS_EC2_METADATA_SERVICE_ENDPOINT", "");
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_OK && got_keys("AKID2"));
+    CHECK(strcmp(server.roles, "AKID1>a ") == 0);
+
+    put_file("token", TOKEN "\n");
+    snprintf(text, sizeof text,
+             "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" ROLE(
+                 "b", "") "web_identity_token_file = %s/token\n",
+             home);
+    CHECK(role_load(none, 1, text) == DLP_OK && fetch() == DLP_OK && got_keys("AKID2"));
+    CHECK(strcmp(server.roles, "AKID1>a ") == 0 && server.requests == 2);
+}
+
+static void role__form__all_it_says(void) {
+    static const char *const none[] = {NULL};
+    CHECK(role_load(none, 1,
+                    "[default]\nregion = eu-west-1\nrole_arn = arn:aws:iam::1:role/a+b\n"
+                    "source_profile = b\nexternal_id = x/y=1\nduration_seconds = 1800\n"
+                    "[profile b]\n" KEYS("AKIDB")) == DLP_OK);
+    CHECK(fetch() == DLP_OK && got_keys("AKID1"));
+    CHECK(strstr(server.last, "\r\n\r\nAction=AssumeRole&Version=2011-06-15&RoleArn=arn%3Aaws%3A"
+                              "iam%3A%3A1%3Arole%2Fa%2Bb&RoleSessionName=dlpipe-"));
+    CHECK(strstr(server.last, "&ExternalId=x%2Fy%3D1&DurationSeconds=1800"));
+    CHECK(strstr(server.last, "/20130524/eu-west-1/sts/aws4_request"));
+    CHECK(strstr(server.last, "x-amz-date: 20130524T000000Z"));
+    unsetenv("AWS_ENDPOINT_URL_STS");
+    CHECK(load(NULL) == DLP_OK && fetch() == DLP_ERR_REMOTE);
+    CHECK(strstr(error.message, "role of profile \"default\"): sts.eu-west-1.amazonaws.com"));
+    setenv("https_proxy", "http://me:word@proxy:3128", 1);
+    CHECK(load(NULL) == DLP_ERR_UNSUPPORTED && !strstr(error.message, "word@"));
+    unsetenv("https_proxy");
+}
+
+/* What goes wrong on the way: said of whose role it is; asked again where that helps. */
+static void role__server_fails__asked_again_or_said(void) {
+    static const char *const none[] = {NULL};
+    static const char text[] = "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" KEYS("AKIDB");
+    CHECK(role_load(none, 1, text) == DLP_OK);
+    server.status = 503, server.times = 2;
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    CHECK(fetch() == DLP_OK && got_keys("AKID1") && server.requests == 3);
+    server.status = 403, server.times = 0;
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    CHECK(fetch() == DLP_ERR_REMOTE && error.http_status == 403 && server.requests == 4);
+    CHECK(strstr(error.message, "role of profile \"default\"") &&
+          strstr(error.message, "answered 403 InvalidIdentityToken"));
+    server_plain();
+    server.date_s = NOW + 3600; /* an hour ahead: signed again by its clock */
+    strcpy(server.until, "2013-05-24T02:00:00Z");
+    server.status = 403, server.times = 1;
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    CHECK(fetch() == DLP_OK && strstr(server.last, "x-amz-date: 20130524T010000Z"));
+    server_plain();
+    DLPI_STORE_RLX(&server.mode, NO_KEYS);
+    CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "the answer has no AccessKeyId"));
+    server_plain();
+    strcpy(server.until, "2013-05-23T01:00:00Z");
+    CHECK(fetch() == DLP_ERR_REMOTE && strstr(error.message, "expired"));
+}
+
+static void role__before_it_expires__assumed_again(void) {
+    static const char *const none[] = {NULL};
+    CHECK(role_load(none, 1,
+                    "[default]\n" ROLE("a", FROM("b")) "[profile b]\n" ROLE(
+                        "b", FROM("c")) "[profile c]\n" KEYS("AKIDC")) == DLP_OK);
+    CHECK(fetch() == DLP_OK && got_keys("AKID2") && look() == 0 && server.requests == 2);
+    clock_s = NOW + 3301 + 60;
+    strcpy(server.until, "2013-05-24T02:00:00Z");
+    CHECK(look() == 1 && refresh(got.version, false) == DLP_OK && got_keys("AKID4"));
+    CHECK(strcmp(server.roles, "AKIDC>b AKID1>a AKIDC>b AKID3>a ") == 0 && look() == 0);
+    put_file(".aws/config", "[profile c]\nregion = x\n");
+    CHECK(refresh(got.version, true) == DLP_ERR_REMOTE && strstr(error.message, "\"c\""));
 }
 
 /* ---- the credential cache ---- */
@@ -2188,6 +2440,11 @@ int main(int argc, char **argv) {
     answer__secret_too_long__said_so();
     web__form__encoded();
     machine__role__checked();
+    role__table__assumed_or_refused();
+    role__of_each_source__assumed();
+    role__form__all_it_says();
+    role__server_fails__asked_again_or_said();
+    role__before_it_expires__assumed_again();
     cred_cache__clock_goes_on__refreshed_in_time();
     cred_cache__clock_wrong__lives_as_long();
     cred_cache__clock_set_back__no_long_wait();

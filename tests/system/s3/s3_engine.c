@@ -33,6 +33,7 @@ static int fault(int errnum) {
 #define recv(...) (fault(ECONNRESET) ? -1 : recv(__VA_ARGS__))
 
 #define DLPIPE_IMPLEMENTATION
+#define DLPI_S3_ASSERT(fact) ((fact) ? (void)0 : abort())
 #include "../../../dlpipe_s3.h"
 
 #undef calloc

@@ -36,6 +36,9 @@ static void say_head(words *w, const dlpi_s3_http *h) {
     if (h->date_s >= 0) say(w, " date %" PRId64, h->date_s);
     if (h->retry_after_s >= 0) say(w, " retry %" PRId64, h->retry_after_s);
     if (h->encoded) say(w, " encoded");
+    for (int kind = 1; kind < DLPI_S3_CRCS; kind++)
+        if (h->has_crc[kind]) say(w, " %s %" PRIx64, dlpi_s3_crc_name(kind), h->crc[kind]);
+    if (h->crc_whole) say(w, " whole");
     if (h->etag[0]) say(w, " etag %s", h->etag);
     if (h->request_id[0]) say(w, " id %s", h->request_id);
     if (h->location[0]) say(w, " location %s", h->location);
@@ -497,6 +500,17 @@ static const struct answer {
     {TEXT(OK "Content-Encoding: identity, br\r\n" L0), 0, "200 length 0 encoded keep"},
     {TEXT(OK "Content-Encoding: identityx\r\n" L0), 0, "200 length 0 encoded keep"},
     {TEXT(OK "Content-Encoding:\r\n" L0), 0, "200 length 0 keep"},
+    {TEXT(OK "X-Amz-Checksum-CRC64NVME: rosUhgp5mIg=\r\nx-amz-checksum-type: Full_Object\r\n" L0),
+     0, "200 length 0 CRC64NVME ae8b14860a799888 whole keep"},
+    {TEXT(OK "x-amz-checksum-crc32c: 4waSgw==\r\nx-amz-checksum-type: COMPOSITE\r\n" L0), 0,
+     "200 length 0 CRC32C e3069283 keep"},
+    {TEXT(OK "x-amz-checksum-crc32c: 4waSgw==-2\r\nx-amz-checksum-crc64nvme:\r\n" L0), 0,
+     "200 length 0 keep"},
+    {TEXT(OK "x-amz-checksum-crc32x: 4waSgw==\r\nx-amz-checksum-type: FULL_OBJECTS\r\n" L0), 0,
+     "200 length 0 keep"},
+    {TEXT("HTTP/1.1 100 Continue\r\nx-amz-checksum-crc32c: 4waSgw==\r\n"
+          "x-amz-checksum-type: FULL_OBJECT\r\n\r\n" OK L0),
+     0, "200 length 0 keep"},
 };
 
 static void answers__cut_anywhere__say_the_same(void) {

@@ -136,6 +136,27 @@ static void classify__connections__retried_but_what_stays_wrong(void) {
     CHECK(times(t, DLPI_S3_RETRY) == 2);
 }
 
+/* ---- deadlines ---- */
+
+static void deadlines__of_a_desc__as_documented(void) {
+    dlp_s3_desc d = defaults();
+    d.connect_timeout_ms = 3000, d.stall_timeout_ms = 5000, d.idle_timeout_ms = 20000;
+    d.progress_timeout_ms = 120000, d.request_timeout_ms = -1;
+    begin(&d, 1);
+    CHECK(patience.by[DLPI_S3_BY_CONNECT] == 3000 * MS && patience.by[DLPI_S3_BY_RACE] == 300 * MS);
+    CHECK(patience.by[DLPI_S3_BY_FIRST] == 10000 * MS && patience.by[DLPI_S3_BY_DEAF] == 1000 * MS);
+    CHECK(patience.by[DLPI_S3_BY_STALL] == 5000 * MS && patience.by[DLPI_S3_BY_DRAIN] == 3000 * MS);
+    CHECK(patience.by[DLPI_S3_BY_LOOK] == 1001 * MS && patience.by[DLPI_S3_BY_IDLE] == 20000 * MS);
+    CHECK(patience.by[DLPI_S3_BY_STILL] == 120000 * MS);
+    CHECK(patience.by[DLPI_S3_BY_WHOLE] == UINT64_MAX);
+    d.connect_timeout_ms = 200, d.first_byte_timeout_ms = 500, d.stall_timeout_ms = 2000;
+    d.progress_timeout_ms = 100, d.request_timeout_ms = INT32_MAX;
+    begin(&d, 1);
+    CHECK(patience.by[DLPI_S3_BY_RACE] == 200 * MS && patience.by[DLPI_S3_BY_DEAF] == 500 * MS);
+    CHECK(patience.by[DLPI_S3_BY_DRAIN] == 2000 * MS && patience.by[DLPI_S3_BY_LOOK] == 21 * MS);
+    CHECK(patience.by[DLPI_S3_BY_WHOLE] == INT32_MAX * MS);
+}
+
 /* ---- retries ---- */
 
 /* Half of each pause is fixed: so many retries last so long at least. */
@@ -721,6 +742,7 @@ int main(void) {
     classify__answers__as_documented();
     classify__clock_region_token__once_or_twice();
     classify__connections__retried_but_what_stays_wrong();
+    deadlines__of_a_desc__as_documented();
     retry__waits__equal_jitter_within_bounds();
     retry__retry_after__waited_at_least();
     retry__tokens_gone__waits_the_longest();
