@@ -87,8 +87,8 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
-   >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache >>impl-map
-   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-dataset >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache
+   >>impl-map >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
    >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
    >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
    >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
@@ -7770,7 +7770,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 2u
+#define DLPI_FORMAT 3u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -7789,34 +7789,39 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
-/* What observers read: the header, this table, and what its records speak of. Types are only ever
-   added, structs only ever grow at their ends, and a record says how far its elements are apart: so
-   an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
+/* Areas of the region. The pipe has those below. Each stage has up to DLPI_OWN_AREAS of its own, by
+   numbers of its kind; DLPI_OWN gives their ids. Observers read the header, the table of records,
+   and the areas of which records speak. These are the pipe's areas below DLPI_REC_COUNT, and all
+   areas of a stage but the last. Numbers are only ever added, structs only ever grow at their ends,
+   and a record says how far its elements are apart. So an older monitor reads a newer region. What
+   else changes takes a new DLPI_FORMAT. The plan has the areas of one class by their ids. */
 enum {
     DLPI_REC_CTL = 1,
-    DLPI_REC_WORKERS,
-    DLPI_REC_SLOTS,
-    DLPI_REC_CELLS,
     DLPI_REC_ITEM_CELLS,
-    DLPI_REC_TRACE,
+    DLPI_REC_CELLS,
+    DLPI_REC_ZEROS,
+    DLPI_REC_SLOTS,
     DLPI_REC_TABLE,
+    DLPI_REC_SHARE,
+    DLPI_REC_TRACE,
+    DLPI_REC_WORKERS,
     DLPI_REC_ORDER,
     DLPI_REC_PIPE,
     DLPI_REC_STAGES,
     DLPI_REC_TAKEN,
     DLPI_REC_FIELDS,
-    DLPI_REC_SHARE,
-    DLPI_REC_KEPT,
-    DLPI_REC_SOURCE,
-    DLPI_REC_SOURCE_CELLS,
-    DLPI_REC_LENDER,
-    DLPI_REC_RESIDENT, /* a word for each of what stays */
-    DLPI_REC_SINK,     /* a word for each of its buffers */
     DLPI_REC_COUNTERS, /* of the user's */
-    DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
-    DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
-    DLPI_REC_COUNT
+    DLPI_REC_COUNT,
+    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
+    DLPI_AREA_GUARD,
+    DLPI_AREA_OWN,       /* of the stages: DLPI_OWN */
+    DLPI_OWN_LINK = 0,   /* the number of cells of inputs, and of the sink's buffers, for links */
+    DLPI_OWN_HIDDEN = 3, /* the number of the one that no observer reads */
+    DLPI_OWN_AREAS,
+    DLPI_AREAS = DLPI_AREA_OWN + DLPI_OWN_AREAS * DLP_MAX_STAGES
 };
+#define DLPI_OWN(stage, number) (DLPI_AREA_OWN + (int)(stage)*DLPI_OWN_AREAS + (number))
+#define DLPI_RECORDS 37 /* more than are used: few stages show observers more than one area */
 
 /* A counter of the user's, as it is now: words, which observers copy one by one. */
 typedef struct dlpi_counter_rec {
@@ -7825,8 +7830,9 @@ typedef struct dlpi_counter_rec {
     char name[32], unit[16];
 } dlpi_counter_rec;
 
-typedef struct dlpi_record {
-    uint32_t type, id;
+typedef struct dlpi_record { /* of an area that is there */
+    int32_t stage;           /* whose own it is, -1: the pipe's */
+    uint32_t number;
     uint64_t offset, stride, count;
 } dlpi_record;
 
@@ -7839,7 +7845,7 @@ typedef struct dlpi_region {
     uint32_t n_records, record_bytes;
     uint64_t records_at; /* records[] from the region's beginning */
     uint64_t reserved;
-    dlpi_record records[DLPI_REC_COUNT];
+    dlpi_record records[DLPI_RECORDS];
 } dlpi_region;
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
@@ -7897,11 +7903,6 @@ typedef struct dlpi_field_rec {
     int64_t shape[DLP_MAX_DIMS];
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
-
-/* Items that are kept: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
-typedef struct dlpi_kept_rec {
-    uint64_t n_cells, cell_bytes, cells_at, n_items;
-} dlpi_kept_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -8041,13 +8042,12 @@ typedef struct dlpi_fmeta {
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_counter_rec) == 80, "region layout");
-_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
+_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_RECORDS, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
@@ -8249,13 +8249,6 @@ typedef struct dlpi_reader {
                                                       by it. Any of its threads */
 } dlpi_reader;
 
-/* What a reader says of those who write: in the fetch stage's record of its own. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-} dlpi_reader_words;
-
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
 typedef struct dlpi_block {
@@ -8303,9 +8296,8 @@ typedef struct dlpi_stage_ops {
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
-    void (*describe)(const dlp_pipe *p,
-                     const struct dlpi_stage *st);    /* its record, for observers */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there: it writes there, too,
+                                                         what observers read once */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
@@ -8343,12 +8335,16 @@ typedef struct dlpi_stage_ops {
    >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
 
 typedef struct dlpi_field { /* a field laid out in a cell */
-    dlp_field f;
-    char name[32];
+    union {
+        dlp_field f;
+        const char *name; /* the name in f, which the stage owns */
+    };
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
 } dlpi_field;
+
+_Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
@@ -8366,7 +8362,6 @@ typedef struct dlpi_scope {
 } dlpi_scope;
 
 typedef struct dlpi_stage {
-    int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
     void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
     int id;                   /* as added */
@@ -8379,15 +8374,11 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_dataset dataset;
-    int32_t in_flight; /* items at once in a worker, 0: one after the other */
-    dlp_batch_desc batching;
-    dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
-    char field_names[DLP_MAX_FIELDS][32];
+    dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
+    int32_t in_flight;    /* items at once in a worker, 0: one after the other */
+    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
+    uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
@@ -8450,6 +8441,7 @@ typedef struct dlpi_worker {
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
+    void *source;          /* what the source keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -8479,16 +8471,12 @@ typedef struct dlpi_worker {
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     uint64_t cursor;               /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch;
-    dlpi_order order;
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     dlpi_worker_rare *rare;
-    uint64_t near[64];
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -8579,18 +8567,19 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Areas of the region. One that observers read has the type of its record for an id. */
+/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
 enum {
-    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_KEPT,
-    DLPI_AREA_ZEROS,
-    DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
-    DLPI_AREA_GUARD = DLPI_AREA_OWN + DLP_MAX_STAGES
+    DLPI_PLAN_SLOTS = 1,
+    DLPI_PLAN_WORDS,
+    DLPI_PLAN_ITEMS,
+    DLPI_PLAN_OWN,
+    DLPI_PLAN_RECORDS,
+    DLPI_PLAN_INPUTS
 };
 
 typedef struct dlpi_area {
-    const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
-    uint32_t record, align; /* record: DLPI_REC_*, 0: none */
+    const char *words; /* its line of the plan; NULL: it has none */
+    int plan;          /* DLPI_PLAN_*, 0: none */
     uint64_t offset, stride, count;
 } dlpi_area;
 
@@ -8666,7 +8655,8 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher;
+    dlpi_stage *sampler, *fetch, *batcher;
+    const dlp_repeat_desc *repeat; /* always there */
     /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
        are; NULL: none */
     const dlpi_keeper_ops *keeper;
@@ -8710,8 +8700,9 @@ struct dlp_pipe {
     int all_inline; /* nobody works but the consumer */
     int any_inline;
     /* layout */
-    dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
-    uint64_t region_bytes, share_bytes;
+    dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
+    const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
+    uint64_t region_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
@@ -8771,6 +8762,10 @@ struct dlp_pipe {
     uint32_t live_word; /* futex: threads that ended */
 };
 
+static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
+    return p->sampler->self; /* each kind of sampler begins with it */
+}
+
 /* A counter's ring has the bytes of a worker's. */
 static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
     return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
@@ -8780,12 +8775,17 @@ static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
 /* Put an area after those that are there. */
-static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
-                                 uint64_t count, uint32_t align) {
-    dlpi_area *a = &p->areas[id];
-    uint32_t record = id < DLPI_REC_COUNT && count > 0 ? (uint32_t)id : 0;
-    *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
-    p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
+static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
+                                 uint32_t align) {
+    p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
+    p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
+}
+/* Put an area that has a line in the plan. */
+static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
+                                  uint64_t count, uint32_t align) {
+    dlpi_area_add(p, id, stride, count, align);
+    p->areas[id].plan = plan;
+    p->areas[id].words = words;
 }
 /* The same in a slot, or what else has an end at *at; returns where it begins. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
@@ -8846,7 +8846,7 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
 }
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
-    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
+    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_REC_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(
@@ -9060,8 +9060,11 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlp_repeat_desc dlpi_one_epoch = {0, 0, NULL, NULL};
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
+    p->repeat = &dlpi_one_epoch;
     p->source = &dlpi_no_source;
     p->keeper = &dlpi_no_keeper;
     p->kept_by = -1;
@@ -9118,7 +9121,7 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
 
 /* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
 static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->sampler.threaded == 0;
+    return p->sampler->w.num_workers == 0;
 }
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
@@ -9462,8 +9465,8 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
     p->err = *e;
-    if (st != NULL && dlpi_reader_wired(&st->dataset))
-        st->dataset.reader->failed(st->dataset.user, p);
+    if (st != NULL && dlpi_reader_wired(st->dataset))
+        st->dataset->reader->failed(st->dataset->user, p);
     return p->err.code;
 }
 
@@ -9964,8 +9967,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     int rc;
     memset(d, 0, sizeof *d);
     d->f = *f;
-    dlpi_copy_text(d->name, sizeof d->name, f->name);
-    d->f.name = d->name;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -9974,20 +9975,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
         if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
             (uint64_t)f->max_per_batch * unit < d->capacity)
             d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* The names of a stage's fields are the user's until here. */
-static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = st->fields[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
-        st->fields[i].name = st->field_names[i];
     }
     return DLP_OK;
 }
@@ -10111,13 +10098,14 @@ static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
 }
 
 static void dlpi_cells_layout(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                  p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS, p->lender->words.cells, dlpi_fields_bytes(&p->batches),
-                  p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender->words.zeros, dlpi_fields_bytes(&p->batches),
-                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
+    dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
+                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                   p->has_item_cells ? p->prefetch : 0, 4096);
+    dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, p->lender->words.cells,
+                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, p->lender->words.zeros,
+                   dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
+                   4096); /* cell n_cells: after the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -10235,7 +10223,7 @@ static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlp
 static void dlpi_redzones_paint(dlp_pipe *p) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return;
-    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
+    for (int area = DLPI_REC_ITEM_CELLS; area <= DLPI_REC_CELLS; area++)
         for (uint64_t i = 0; i < p->areas[area].count; i++) {
             dlpi_redzone_of_cell(p, area, dlpi_area_at(p, area, i), &c);
             dlpi_redzone_paint(&c);
@@ -10395,7 +10383,7 @@ static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint3
 }
 
 static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
-    int64_t n = p->repeat ? p->repeat->repeat.epochs : 1;
+    int64_t n = p->repeat->epochs;
     if (n == DLP_FOREVER) return false;
     return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }
@@ -10422,19 +10410,19 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 
 /* A fetch stage has the dataset: has that a length? */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset.open_end;
+    p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
-    if (st->dataset.n_items != 0)
+    if (st->dataset->n_items != 0)
         return dlpi_bad(p, st->name, "dataset.n_items",
                         "0 with dataset.open_end. A source that counts its items has an end.",
-                        (int64_t)st->dataset.n_items);
-    st->dataset.n_items = DLPI_MAX_ITEMS;
+                        (int64_t)st->dataset->n_items);
+    st->dataset->n_items = DLPI_MAX_ITEMS;
     return DLP_OK;
 }
 
 /* n_items of states. */
 static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
-    return p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+    return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
 }
 
 /* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
@@ -10551,7 +10539,7 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
 
 /* A stage that needs a number of items, beside a dataset that has none. */
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
-    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
         p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
         "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
@@ -10565,12 +10553,12 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+    dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
-                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
                     ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
                     : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
                 "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
@@ -10759,7 +10747,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
-        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        dlpi_copy_text(e.stage, sizeof e.stage, "repeat");
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
@@ -10805,8 +10793,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0 && (p->work[k]->held & DLPI_HELD_READS) == 0)
-            continue;
+        if (p->work[k]->dataset == NULL && (p->work[k]->held & DLPI_HELD_READS) == 0) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;
@@ -11827,7 +11814,7 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 /* The sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
-             w->item.index, w->p->fetch->dataset.n_items);
+             w->item.index, w->p->fetch->dataset->n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
@@ -11887,7 +11874,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+    if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row);
@@ -11900,7 +11887,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row) {
     const dlp_pipe *p = w->p;
-    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    if (w->item.index >= p->fetch->dataset->n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
@@ -13439,10 +13426,10 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
     s->n_items = dlpi_open_end_items(p);
-    s->seed = p->sampler->sampler.seed;
+    s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
-    s->order = (uint16_t)p->sampler->sampler.order;
+    s->order = (uint16_t)dlpi_sampler_of(p)->order;
     s->last = (uint16_t)p->last;
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
@@ -13828,7 +13815,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
     p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    if (!p->epoch_open && p->repeat->epoch_end) p->epoch_end_due = 1;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
@@ -14053,14 +14040,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     dlpi_taken(p, b, 0);
     dlpi_slot_release(p, s);
     p->epoch_now = epoch;
-    if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
+    if (empty && p->repeat->epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
                        "the stream has no item in an epoch, and epochs go on for ever");
         dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
-    return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
+    return p->repeat->epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
 /* The slot of the next batch that is wanted and has not failed. */
@@ -14251,11 +14238,10 @@ typedef struct dlpi_in_flight { /* of one worker */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at once */
-    int fetcher;            /* DLP_FETCH_* */
-    uint32_t batch_pool;
-    dlp_async async;
-    dlpi_in_flight *workers; /* [n_workers], and theirs: */
+typedef struct dlpi_fetch { /* what the stage keeps for itself */
+    dlp_fetch_desc d;
+    dlp_dataset dataset;
+    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
     dlpi_attempt *attempts;
     dlpi_parked *parked;
     dlpi_attempt **todo;
@@ -14402,8 +14388,8 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
 static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
-        return dlpi_fetch_of(w)->async.submit(w->st->user, w->state, &a->item);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
+        return dlpi_fetch_of(w)->d.async.submit(w->st->user, w->state, &a->item);
     pthread_mutex_lock(&pool->todo_lock);
     pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
     pthread_cond_signal(&pool->come);
@@ -14447,7 +14433,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_in_flight *in = w->self;
     int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
@@ -14513,7 +14499,7 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
     const dlpi_in_flight *in = w->self;
     uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    uint32_t pool = dlpi_fetch_of(w)->batch_pool;
+    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
     open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
     if (open == 0) open = 1;
     w->claim_end = 0;
@@ -14639,7 +14625,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
-    const dlp_async *async = &dlpi_fetch_of(w)->async;
+    const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
@@ -14747,7 +14733,7 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     const char *call = "";
     int rc = 0;
     dlp_error e;
-    if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    if (dlpi_fetch_of(w)->d.fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
@@ -14776,7 +14762,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     bool moved = dlpi_in_flight_fill(w);
     if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_THREADS) {
         dlpi_fetch_threads_wait(w);
         return true;
     }
@@ -14793,7 +14779,7 @@ static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
         while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
     else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
@@ -14813,7 +14799,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 /* ---- what the stage keeps ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
@@ -14825,7 +14811,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
-    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    if (f->d.fetcher != DLP_FETCH_THREADS) return 3;
     out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
     out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
     return 5;
@@ -14840,7 +14826,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
-    if (f->fetcher == DLP_FETCH_THREADS) {
+    if (f->d.fetcher == DLP_FETCH_THREADS) {
         in->threads.todo = f->todo + from;
         in->threads.threads = f->threads + from;
     }
@@ -14858,44 +14844,9 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-    w->at_once = dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, (uint64_t)w->id);
+    w->at_once = dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id);
     w->n_at_once = in->n_all;
     w->self = in;
-}
-
-/* ---- what a desc may say ---- */
-
-static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
-    };
-    int rc;
-    if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
-}
-
-/* How many items are under way at once. */
-static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
-    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
-    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
-                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
-    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
-                     "submit and reap with DLP_FETCH_ASYNC");
-    return p->err.code; /* the first of them */
 }
 
 /* What all kinds have that keep several rows in flight. */
@@ -14905,21 +14856,6 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
     .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
-
-/* The stage has the desc's dataset already. Keep what else it says. */
-static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
-    int rc = dlpi_dataset_check(p, st, d);
-    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
-    if (many == NULL) return DLP_OK;
-    st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
-    many->fetcher = d->fetcher;
-    many->batch_pool = d->batch_pool;
-    if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
-    return DLP_OK;
-}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-seen       WHAT OBSERVERS SEE
@@ -14955,7 +14891,8 @@ struct dlpi_seen {
     uint32_t n_stages, n_work, n_item_work, n_workers;
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint64_t source_cells, sink_cells, sink_free;
+    const dlpi_area *areas; /* of the region */
+    uint64_t sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage after which a batch is ready for the consumer */
@@ -14965,7 +14902,7 @@ struct dlpi_seen {
 
 /* Words of the region, by the records that they are in. */
 struct dlpi_words {
-    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
+    const dlpi_area *areas; /* [DLPI_AREAS] */
     /* read a word at an offset of the region, in a record that ends at end */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
@@ -14974,34 +14911,34 @@ struct dlpi_words {
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
 /* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
-static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
+static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, uint32_t bytes,
                          uint64_t *to) {
-    const dlpi_record *r = &w->rec[type];
-    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
+    const dlpi_area *r = &w->areas[id];
+    if (i >= r->count || at > r->stride || bytes > r->stride - at) return false;
     at += r->offset + i * r->stride;
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
 /* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
    False: there is none. */
-static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
-    const uint64_t stride = w->rec[type].stride;
+static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->areas[id].stride;
     for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        if (!dlpi_word_at(w, id, i, at, 8, &word)) return false;
         memcpy((uint8_t *)to + at, &word, sizeof word);
     }
     return true;
 }
 
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
-static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
-    const dlpi_record *r = &w->rec[type];
+static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool none, uint64_t *n) {
+    const dlpi_area *r = &w->areas[id];
     *n = 0;
-    if (r->type == 0 || r->count == 0) return true;
+    if (r->count == 0) return true;
     if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
     for (uint64_t i = 0; i < r->count; i++) {
         uint64_t word;
-        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
+        if (!dlpi_word_at(w, id, i, 0, (uint32_t)r->stride, &word)) return false;
         *n += ((word & mask) == 0) == none;
     }
     return true;
@@ -15016,8 +14953,7 @@ static double dlpi_seen_figure(uint64_t bits) {
 
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
-    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    uint64_t n = words->areas[DLPI_REC_COUNTERS].count;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
@@ -15032,17 +14968,22 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* Buffers of the sink; 0 means that there is none. */
+static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
+    return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
+}
+
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
     if (!dlpi_seen_counters(words, s)) return false;
+    if (!dlpi_words_count(words, buffers, UINT64_MAX, true, &s->sink_free)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
     }
-    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
-    s->sink_cells = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
+    return true;
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -15068,18 +15009,9 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     return true;
 }
 
-/* rec: [DLPI_REC_COUNT], written. */
-static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
-    for (int i = 0; i < DLPI_REC_COUNT; i++) {
-        const dlpi_area *a = &p->areas[i];
-        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
-    }
-    return (dlpi_words){rec, dlpi_word_live, p->region};
-}
-
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_copy_text(row->name, sizeof row->name, st->name);
-    row->kind = st->kind;
+    row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
     row->tell = st->w.tell;
@@ -15098,8 +15030,7 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
     s->shape = p->shape;
-    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
-    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->areas = p->areas;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -15127,8 +15058,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
 }
 
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    dlpi_record rec[DLPI_REC_COUNT];
-    dlpi_words words = dlpi_words_live(p, rec);
+    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_pipe(p, s);
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }
@@ -15229,14 +15159,14 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
         if (s->stages[i].work < (int32_t)s->n_work) continue;
         l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
         l->kind = DLP_LINK_CLAIM;
-        l->capacity = s->source_cells;
-        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
+        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
+        l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
-    if (s->sink_cells == 0) return n;
+    if (dlpi_seen_buffers(s) == 0) return n;
     l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
-    l->capacity = s->sink_cells;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
+    l->capacity = dlpi_seen_buffers(s);
+    l->bytes = dlpi_times(sizeof(uint32_t), l->capacity);
     return n;
 }
 
@@ -15257,14 +15187,93 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
     }
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */
+
+#define DLPI_NAME_KEPT 32u
+#define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
+
+/* Copy the n fields of a stage's desc, and their names behind them. */
+static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
+    char(*to)[DLPI_NAME_KEPT];
+    if ((st->n_fields = n) == 0) return DLP_OK;
+    if ((st->fields = malloc(n * DLPI_FIELD_KEPT)) == NULL)
+        return dlpi_no_memory(p, "fields", "a stage's fields");
+    to = (void *)(st->fields + n);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = f[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
+        dlpi_copy_text(to[i], DLPI_NAME_KEPT, name);
+        st->fields[i] = f[i];
+        st->fields[i].name = to[i];
+    }
+    return DLP_OK;
+}
+
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
+    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
+    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
+    return p->err.code; /* the first of them */
+}
+
+/* Take what the desc says, and a copy of its dataset. */
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *f = st->self;
+    int rc;
+    if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    f->d = *d;
+    f->dataset = *d->dataset;
+    st->dataset = &f->dataset;
+    st->item = f->dataset.fetch;
+    st->user = f->dataset.user;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    rc = dlpi_dataset_check(p, st, f);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (f->dataset.warning != NULL) dlpi_warn(p, "%s", f->dataset.warning);
+    rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
+    f->dataset.fields = st->fields;
+    return rc;
+}
+
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
 /* Are there items, and can the sampler's order be had of them? */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
-    if (p->fetch->dataset.n_items == 0)
+    if (p->fetch->dataset->n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+    if (dlpi_order_check(dlpi_sampler_of(p), p->fetch->dataset->n_items, &e) == DLP_OK)
         return DLP_OK;
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     return dlpi_pipe_fail(p, &e);
@@ -15272,13 +15281,19 @@ static int dlpi_check_items(dlp_pipe *p) {
 
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
-    const int32_t order = p->sampler->sampler.order;
+    const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
                         "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
+}
+
+/* Make the sampler's order of the items that there are. */
+static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+    dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
+                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
@@ -15376,17 +15391,23 @@ typedef struct dlpi_input {
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
 
+/* Areas of a stage that has cells of inputs: DLPI_OWN_LINK and so on, up to DLPI_OWN_HIDDEN. */
+enum { DLPI_INPUTS_CELLS, DLPI_INPUTS_RECORDS, DLPI_INPUTS_COUNTS, DLPI_INPUTS_BITS };
+
+static inline void *dlpi_input_area(const dlp_pipe *p, int number, uint64_t i) {
+    return p->region + p->inputs[number].offset + i * p->inputs[number].stride;
+}
 static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+    return dlpi_input_area(p, DLPI_INPUTS_RECORDS, i);
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+    return (uint8_t *)dlpi_input_area(p, DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
 }
 static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
     return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
 }
 static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
-    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
@@ -15394,7 +15415,7 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+    return (uint32_t)p->inputs[DLPI_INPUTS_CELLS].count;
 }
 
 /* ---- which cells may be open ---- */
@@ -15402,13 +15423,16 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 /* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
+    const int own = DLPI_OWN(st->id, 0);
+    p->inputs = &p->areas[own];
+    dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
+                   dlpi_input_record(run), cells, DLPI_LINE);
+    dlpi_area_told(p, own + DLPI_INPUTS_CELLS, DLPI_PLAN_INPUTS, words,
+                   dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
+    return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
 /* The first cell from c on that may be; or as many as there are. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
@@ -15444,7 +15468,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
@@ -15564,7 +15588,7 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
    same input, for no other may be here. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
@@ -15666,7 +15690,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
     rc = dlpi_redzone_input(w, c, most, rc);
     if (rc == 0 && part->bytes > most)
         rc =
@@ -15791,17 +15815,16 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
-/* The cells, counted. Those of an older version do not say for which batch they are. */
+/* The cells, counted. */
 static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
-    const uint64_t at = offsetof(dlpi_input, used);
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
+    const dlpi_area *r = &words->areas[id];
     dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
+    uint64_t state, used, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->count > UINT32_C(1) << 16) return false;
     for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+        if (!dlpi_word_at(words, id, c, offsetof(dlpi_input, state), 8, &state) ||
+            !dlpi_word_at(words, id, c, offsetof(dlpi_input, used), 8, &used))
             return false;
         dlpi_input_count(out, state, used, base);
     }
@@ -15817,7 +15840,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* A list of items beside a stage that has an order of its own. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
                        "%s is given, must be NULL with stage \"%s\", which takes all items", field,
                        st->name);
@@ -16113,7 +16136,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
                            "as it runs. Leave one of them out.",
                            other->name, st->name);
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
                            "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
@@ -16161,7 +16184,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     int rc = dlpi_found_fit(p);
     if (rc != DLP_OK) return rc;
     q->plan.batch = p->global_batch;
-    q->plan.seed = p->sampler->sampler.seed;
+    q->plan.seed = dlpi_sampler_of(p)->seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->plan.own_first = q->cursors.first =
         (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
@@ -16256,7 +16279,7 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
                   DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
                   1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
@@ -16307,7 +16330,7 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
@@ -17163,24 +17186,24 @@ static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, 
 }
 
 /* Not known, or not whole, of an older version: nothing is said. */
-static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_stats *to) {
     dlpi_found_spread h;
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
     uint64_t n = 0;
     memset(&h, 0, sizeof h);
     for (uint64_t at = 0; at < sizeof h; at += 8) {
         uint64_t word;
-        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
         memcpy((uint8_t *)&h + at, &word, sizeof word);
     }
-    if (h.streams > words->rec[type].stride / 8) return;
+    if (h.streams > words->areas[id].stride / 8) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
     to->weights = h.weights;
     to->weights_least = h.weights_least;
     to->weights_most = h.weights_most;
     for (uint64_t i = 0; i < h.streams; i++) {
-        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (!dlpi_word_at(words, id, 0, items + i * 8, 8, &n)) return;
         if (n-- == 0) continue;
         if (to->counted == 0 || n < to->least) to->least = n;
         if (n > to->most) to->most = n;
@@ -17192,20 +17215,21 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream
         to->left_out =
             dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
     for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
-        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+        if (dlpi_word_at(words, id, 0, items + i * 8, 8, &n) && n > 0)
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
 static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
+    const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
     if (!dlpi_inputs_seen(words, s, stage)) return false;
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
+    if (words->areas[id].count == 0) return true;
+    for (uint64_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (!dlpi_word_at(words, id, 0, i * 8, 8, to[i])) return false;
+    dlpi_found_spread_seen(words, id, &out->spread);
     return true;
 }
 
@@ -17234,8 +17258,6 @@ typedef struct dlpi_expand {
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
-    dlp_field input_fields[DLP_MAX_FIELDS];
-    char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
@@ -17301,21 +17323,17 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
                            "\"%s\"",
                            (int)fetch->in_flight, name);
     x->taken = true;
-    x->input = fetch->dataset;
-    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
-    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
-    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
-    x->input.fields = x->input_fields;
+    x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
-    fetch->dataset.writes_all_bytes = 1;
+    fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
 }
 
 /* Fields: what takes over the fetch stage's. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int32_t order = p->sampler->sampler.order;
+    int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
         return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
@@ -17325,7 +17343,7 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.n_inputs = p->fetch->dataset->n_items;
     q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
@@ -17443,10 +17461,11 @@ typedef struct dlpi_pack {
     uint32_t most; /* S */
     uint32_t n;    /* fields of a document */
     uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
-    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
-    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
-    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
+    dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
+    uint8_t pad[DLPI_LINE];           /* workers read what is above; below is the scheduler's */
+    uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
     dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
@@ -17931,23 +17950,30 @@ static void dlpi_fit_live(dlpi_pack *k) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
+/* What a reader says of those who write: in the fetch stage's record of its own. */
+typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
+    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
+    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
+    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
+} dlpi_reader_words;
+
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+
 /* What is read on has one reader: a thread or the consumer, with one row after the other, once. */
 static int dlpi_fetch_one_reader(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: what is read on has one worker";
-    int64_t epochs = p->repeat ? p->repeat->repeat.epochs : 0;
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
     dlpi_within(p, st->name, "placement", st->w.placement, DLP_PLACE_THREADS, DLP_PLACE_THREADS,
                 "DLP_PLACE_THREADS: what is read on is read by a thread or inline");
     dlpi_within(p, st->name, "fetcher", st->ops->row_by_row, 0, 0,
                 "DLP_FETCH_SEQUENTIAL: what is read on comes one item after the other");
-    if (p->repeat)
-        dlpi_within(p, p->repeat->name, "epochs", epochs, 0, 1,
-                    "0 or 1: what is read on comes once");
+    dlpi_within(p, "repeat", "epochs", p->repeat->epochs, 0, 1,
+                "0 or 1: what is read on comes once");
     return p->err.code;
 }
 
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
-    int rc = dlpi_reader_wired(&st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
+    int rc = dlpi_reader_wired(st->dataset) ? dlpi_fetch_one_reader(p, st) : DLP_OK;
     return rc == DLP_OK ? dlpi_open_end_check(p) : rc;
 }
 
@@ -17974,8 +18000,8 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* What comes once, comes to one rank. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t world = p->sampler->sampler.world_size;
-    if (world > 1 && dlpi_reader_wired(&st->dataset))
+    uint32_t world = dlpi_sampler_of(p)->world_size;
+    if (world > 1 && dlpi_reader_wired(st->dataset))
         return dlpi_bad(p, p->sampler->name, "sampler.world_size",
                         "1 with a dataset that is read on: what comes once has no ranks", world);
     return dlpi_fetch_chain(p, st);
@@ -17986,30 +18012,28 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, st->dataset.reader->words, each,
-                  p->rows_end != st ? rows : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_reader_words), 1, DLPI_LINE);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_READER_ROWS), DLPI_PLAN_OWN, st->dataset->reader->words,
+                   each, p->rows_end != st ? rows : 0, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
 /* By observers: what the reader says of those who write. */
 static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
-    uint64_t *own = s->figures.stages[stage].own;
-    for (uint64_t i = 0; i < 4 && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, &own[i])) return false;
-    return true;
+    const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
+    return words->areas[id].count == 0 ||
+           dlpi_words_copy(words, id, 0, s->figures.stages[stage].own, sizeof(dlpi_reader_words));
 }
 
 /* What a reader has for the rows of a claimed unit; what it leaves the callback has. */
 static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_reader *r = w->st->dataset.reader;
+    const dlpi_reader *r = w->st->dataset->reader;
     if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
     return r->read(w->st->user, w, t);
 }
 
 /* Who writes what is read wants a core, too. */
 static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_dataset *d = &st->dataset;
+    const dlp_dataset *d = st->dataset;
     uint64_t writers = dlpi_reader_wired(d) ? d->reader->writers(d->user) : 1;
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
     dlpi_fetch_live(p, st);
@@ -18017,27 +18041,18 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
-#define DLPI_WORDS_OF_FETCH \
-    .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
-    .words = {.more = "num_workers", .out = "num_workers = 1"}
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
-    .check = dlpi_fetch_chain, DLPI_WORDS_OF_FETCH
+    .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 
-static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
-                                              DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_read_ops = {.kind = DLP_STAGE_FETCH,
-                                                   .rank = 4,
-                                                   .at = offsetof(dlp_pipe, fetch),
-                                                   .check = dlpi_fetch_read_chain,
-                                                   DLPI_WORDS_OF_FETCH,
-                                                   .live = dlpi_fetch_read_live,
-                                                   .layout = dlpi_fetch_kept,
-                                                   .bulk = dlpi_fetch_read,
-                                                   DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .live = dlpi_fetch_live,
-                                                   .self_bytes = sizeof(dlpi_fetch),
-                                                   DLPI_OPS_OF_IN_FLIGHT};
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
+                                              .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_read_ops = {
+    DLPI_OPS_OF_FETCH,         .check = dlpi_fetch_read_chain, .live = dlpi_fetch_read_live,
+    .layout = dlpi_fetch_kept, .bulk = dlpi_fetch_read,        DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
+                                                   .live = dlpi_fetch_live, DLPI_OPS_OF_IN_FLIGHT};
 
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
@@ -18054,7 +18069,7 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
    that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch many;       /* with many at once; first, for its worker's functions */
+    dlpi_fetch fetch;      /* first, for its worker's functions */
     int how;
 } dlpi_join;
 
@@ -18068,22 +18083,16 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     ((dlpi_join *)st->self)->how = d->how;
     rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     if (rc != DLP_OK) return rc;
-    if (d->fetch.dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *d->fetch.dataset;
-    if (st->dataset.open_end)
+    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
+    if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
                         "0 in a join: a stream's items have no numbers that others' rows go by",
-                        st->dataset.open_end);
-    if (st->dataset.filter)
+                        st->dataset->open_end);
+    if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset.filter);
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
-    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_keep_names(p, st, st->dataset.n_fields);
+                        st->dataset->filter);
+    return st->dataset->n_items > 0 ? DLP_OK
+                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
 static const char *dlpi_join_word(const dlpi_stage *st) {
@@ -18110,7 +18119,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 /* A mix: the items that have the next numbers. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = &p->stages[st->prev];
-    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset.n_items, n = st->dataset.n_items;
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
@@ -18126,22 +18135,22 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     if (n > most)
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
-    p->fetch->dataset.n_items += n;
+    p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
     return DLP_OK;
 }
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset.n_items - p->datasets.n_added;
+    uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
-        first += s->dataset.n_items;
-    if (st->dataset.n_fields != p->datasets.n_fields)
+        first += s->dataset->n_items;
+    if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
                            ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset.n_fields);
+                           p->datasets.n_fields, st->dataset->n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
-        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -18151,32 +18160,32 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset.n_items,
-                             !st->dataset.writes_all_bytes};
+    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset->n_items,
+                             !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     uint32_t n = p->datasets.n_fields;
-    if (st->dataset.n_items != p->fetch->dataset.n_items)
+    if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
                            ": rows have an item of each",
-                           st->dataset.n_items, p->fetch->dataset.n_items);
-    if (n + st->dataset.n_fields > DLP_MAX_FIELDS)
+                           st->dataset->n_items, p->fetch->dataset->n_items);
+    if (n + st->dataset->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
                            "a row has 16 at most",
-                           st->dataset.n_fields, n);
-    for (uint32_t i = 0; i < st->dataset.n_fields; i++)
+                           st->dataset->n_fields, n);
+    for (uint32_t i = 0; i < st->dataset->n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+            if (strcmp(st->dataset->fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->dataset->fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
-    p->datasets.n_fields += st->dataset.n_fields;
-    st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
-                             !st->dataset.writes_all_bytes};
+    memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
+    p->datasets.n_fields += st->dataset->n_fields;
+    st->scope = (dlpi_scope){n, st->dataset->n_fields, 0, st->dataset->n_items,
+                             !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
@@ -18219,9 +18228,11 @@ typedef struct dlpi_cache_cell {
     uint8_t bytes[8];
 } dlpi_cache_cell;
 
+enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t bytes;         /* its budget */
-    uint64_t n_cells, cell_bytes, n_items;
+    uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
@@ -18245,22 +18256,23 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
 }
 
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_KEPT, cell);
+    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), cell);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* What is with a row on its way to the cache. */
+/* The word of a row on its way to the cache. It is there if stages lie between. */
+static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
+                        (uint64_t)s * p->batch_rows + row);
+}
 static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return;
-    mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+    *dlpi_cache_word(p, s, row) = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
-    if (p->kept_by == 0) return false;
-    return mark[(uint64_t)s * p->batch_rows + row] ==
-           dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+    return p->kept_by != 0 &&
+           *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
 /* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
@@ -18352,45 +18364,36 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
-    uint64_t n;
+    const uint64_t n = p->fetch->dataset->n_items;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_items = p->fetch->dataset.n_items;
-    n = c->bytes / c->cell_bytes;
-    c->n_cells = n < c->n_items ? n : c->n_items;
-    dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8,
+    c->n_cells = c->bytes / c->cell_bytes < n ? c->bytes / c->cell_bytes : n;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells",
+                   c->cell_bytes, c->n_cells, 4096);
 }
 
-static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_cache *c = st->self;
-    dlpi_kept_rec *r = dlpi_area_at(p, DLPI_REC_KEPT, 0);
-    r->n_cells = c->n_cells;
-    r->cell_bytes = c->cell_bytes;
-    r->cells_at = p->areas[DLPI_AREA_KEPT].offset;
-    r->n_items = c->n_items;
+static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
+    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
+        p->fetch->dataset->n_items;
 }
 
-/* What of the cache is in use; a record that says nonsense is taken for no cache. */
+/* What of the cache is in use. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0;
-    dlpi_kept_rec r;
-    DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1 ||
-        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
-        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
-        return true;
+    uint64_t kept = 0, n;
+    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ITEMS), 0, 0, 8, &n)) return false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * r.cell_bytes;
-    out->cache_capacity = r.n_cells * r.cell_bytes;
-    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
+    out->cache_bytes = dlpi_times(kept, cells->stride);
+    out->cache_capacity = dlpi_times(cells->count, cells->stride);
+    out->cache_all_bytes = dlpi_times(n, cells->stride);
     return true;
 }
 
@@ -18408,7 +18411,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .self_bytes = sizeof(dlpi_cache),
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,
-    .describe = dlpi_cache_describe,
+    .live = dlpi_cache_live,
     .seen = dlpi_cache_seen,
     .keeper = &dlpi_cache_keeper,
 };
@@ -18483,6 +18486,8 @@ typedef struct dlpi_guard_block {
     uint8_t pad[DLPI_LINE - 32];
 } dlpi_guard_block;
 
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_guard { /* what the stage keeps */
     uint32_t n, id;
     uint32_t at[DLP_MAX_FIELDS]; /* number among the items' fields */
@@ -18523,9 +18528,9 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_guard_block), (uint64_t)st->n_workers,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, dlpi_times(p->n_slots, p->batch_rows),
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
+                  (uint64_t)st->n_workers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
                   DLPI_LINE);
 }
 
@@ -18594,11 +18599,11 @@ static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i
 /* ---- a row ---- */
 
 static dlpi_guard_block *dlpi_guard_block_of(const dlpi_worker *w) {
-    return dlpi_area_at(w->p, DLPI_REC_OWN + w->st->id, (uint64_t)w->id);
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_BLOCKS), (uint64_t)w->id);
 }
 
 static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
-    return dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, row);
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
 /* Count the item in the worker's hands, once: see above. */
@@ -18655,12 +18660,12 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
 }
 
 static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
-    uint64_t one, n = words->rec[type].type == 0 ? 0 : words->rec[type].count;
+    const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
+    uint64_t one, n = words->areas[id].count;
     if (n > DLP_MAX_WORKERS) return false;
     for (uint64_t w = 0; w < n; w++)
         for (uint64_t k = 0; k < (uint64_t)DLP_MAX_FIELDS * DLPI_GUARD_KINDS; k++) {
-            if (!dlpi_word_at(words, type, w, k * 8, 8, &one)) return false;
+            if (!dlpi_word_at(words, id, w, k * 8, 8, &one)) return false;
             s->figures.stages[stage].own[k % DLPI_GUARD_KINDS] += one;
         }
     return true;
@@ -18746,6 +18751,8 @@ typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its o
     bool passed;                   /* in this look a run was passed by that had gone back */
 } dlpi_scratch_hand;
 
+enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
@@ -18763,7 +18770,7 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
 }
 
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
+    return dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -18801,7 +18808,9 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
+    w->held = group == 0
+                  ? NULL
+                  : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -18969,15 +18978,12 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
         return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
     k->n = d->n_fields;
     k->asked = d->n_cells;
-    memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
-
-static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
 
 /* Is there a callback that could write these fields? */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
@@ -19005,13 +19011,13 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
             "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
             "chunks. Leave one of them out.",
             p->lender_stage->name);
-    if (!dlpi_scratch_fetches(writes))
+    if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
                               "scratch must come directly after the stage that fetches what is "
                               "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
-    while (reads != NULL && dlpi_scratch_fetches(reads));
-    if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
+    while (reads != NULL && reads->dataset != NULL);
+    if (reads == NULL || reads->ops->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
                               "an item map must follow scratch directly (but for a zip): it reads "
                               "what was fetched");
@@ -19094,10 +19100,10 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
 static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SCRATCH_HEAD),
                   dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes << k->shift,
-                  k->n_groups, 64);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SCRATCH_CELLS), DLPI_PLAN_OWN, "scratch cells",
+                   k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -19121,14 +19127,14 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
-    if (!dlpi_word_at(words, type, 0, 0, 8, &n) || !dlpi_word_at(words, type, 0, 8, 8, &each))
+    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
         return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
-        if (!dlpi_word_at(words, type, 0, from + 8 * g, 8, &one)) return false;
+        if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;
         own[0] += one != 0 ? each : 0;
     }
     return true;
@@ -19165,7 +19171,7 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
 
 /* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
    else is asked for in vain is told by a warning (dlpi_live_idle). */
-static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
@@ -19175,7 +19181,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
                          : w->worker_exit ? "worker_exit"
                          : w->tell        ? "tell"
                                           : NULL;
-    if (st->batching.collate != NULL || st->batching.batch_workers > 0) return DLP_OK;
+    if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
         return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
@@ -19187,7 +19193,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
         {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     };
-    const dlp_batch_desc *d = &st->batching;
+    const dlp_batch_desc *d = st->self;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
@@ -19196,7 +19202,10 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
         dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
                  d->workers.num_workers);
-    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    st->w.num_workers = d->batch_workers > 0 ? d->batch_workers : 0;
+    p->global_batch = d->batch_size;
+    p->last = d->last;
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st, d) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
 
@@ -19205,7 +19214,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 #define DLPI_COLLATORS 64
 
 static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_batch_desc *b = &st->batching;
+    const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
@@ -19219,6 +19228,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .at = offsetof(dlp_pipe, batcher),
+    .self_bytes = sizeof(dlp_batch_desc),
     .foretold = dlpi_batch_foretold,
     DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
@@ -19248,7 +19258,7 @@ static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; 
 
 /* C2 of device buffers: slot + 1 in it, 0 free */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return dlpi_area_at(p, DLPI_REC_SINK, i);
+    return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
 /* Around calls of the device. */
@@ -19532,7 +19542,7 @@ static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
 
 static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
 /* Pointers to seam buffers. */
@@ -19686,47 +19696,76 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    a dataset without a length positions are counted until a row says that the epoch is over. */
 
 static int dlpi_keyed_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
-        p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+        p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
     }
-    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset.n_items));
+    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
-   one. */
-static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
-                              uint64_t *index) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
-        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
-            w->near_n = left < 64 ? (uint32_t)left : 64;
-            w->near_first = from;
-            w->near_epoch = epoch;
-            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
-        }
-        index[i] = w->near[at - from];
+typedef struct dlpi_near { /* what a worker of rows has of the order */
+    dlpi_order order;
+    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint64_t first, epoch;
+    uint64_t index[64];
+    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+} dlpi_near;
+
+typedef struct dlpi_keyed {   /* what the stage keeps */
+    dlp_sampler_desc sampler; /* first, as of any sampler */
+    dlpi_near *near;          /* [workers of rows] */
+} dlpi_keyed;
+
+static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
+
+static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t n = 0;
+    for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
+        n += (uint64_t)p->work[i]->n_workers;
+    out[0] = (dlpi_block){offsetof(dlpi_keyed, near), dlpi_times(n, sizeof(dlpi_near))};
+    return 1;
+}
+
+/* Workers of rows are the first of all. */
+static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_keyed *k = st->self;
+    for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+        w->source = &k->near[w->global];
+        dlpi_order_live(p, &dlpi_near_of(w)->order);
     }
+}
+
+/* Have the block of 64 positions that this one is in: a block costs little more than one. */
+static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+    k->first = at & ~UINT64_C(63);
+    k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
+    k->epoch = epoch;
+    dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
 static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    dlpi_near *k = dlpi_near_of(w);
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take < 8 && w->st->n_workers <= 4)
-            dlpi_near_indices(w, slot->epoch, first, take, index);
+        if (take >= 8 || w->st->n_workers > 4)
+            dlpi_order_block(&k->order, slot->epoch, first, take, index);
         else
-            dlpi_order_block(&w->order, slot->epoch, first, take, index);
+            for (uint32_t i = 0; i < take; i++) {
+                if (k->epoch != slot->epoch || first + i - k->first >= k->n)
+                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                index[i] = k->index[first + i - k->first];
+            }
         index += take;
         at += take;
         n -= take;
@@ -19738,8 +19777,8 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     uint64_t index;
     DLPI_UNUSED(s);
     DLPI_UNUSED(row);
-    if (k > 0) return dlpi_order_replacement(&w->order, epoch, position, k);
-    dlpi_order_block(&w->order, epoch, position, 1, &index);
+    if (k > 0) return dlpi_order_replacement(&dlpi_near_of(w)->order, epoch, position, k);
+    dlpi_order_block(&dlpi_near_of(w)->order, epoch, position, 1, &index);
     return index;
 }
 
@@ -19757,23 +19796,26 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
+static const dlpi_stage_ops dlpi_sampler_ops = {
+    DLPI_OPS_OF_SAMPLER, .self_bytes = sizeof(dlpi_keyed), .blocks = dlpi_keyed_blocks,
+    .live = dlpi_keyed_live, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    if (st->repeat.epochs == DLP_NONE)
+    p->repeat = st->self;
+    if (p->repeat->epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
-    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
-    return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
+    p->barrier = p->repeat->set_epoch ? p->repeat : NULL;
+    return dlpi_check_bounds(p, st->name, p->repeat, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
-    .at = offsetof(dlp_pipe, repeat),
+    .self_bytes = sizeof(dlp_repeat_desc),
     .words = {.slow = "make the sampler's own function cheaper"},
 };
 
@@ -19785,17 +19827,19 @@ static const dlpi_stage_ops dlpi_repeat_ops = {
    its list, and after it. */
 
 typedef struct dlpi_lists {
-    bool begun; /* the epoch below: n and index are its list fetched ahead */
+    dlp_sampler_desc sampler; /* first, as of any sampler */
+    bool begun;               /* the epoch below: n and index are its list fetched ahead */
     uint64_t epoch;
     int64_t n;                       /* 0: it has no other */
     uint64_t *index;                 /* [global_batch] */
     dlpi_source_state before, after; /* that list, as the sampler saves it */
+    dlpi_order order;                /* of replacements */
 } dlpi_lists;
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
 
 static int dlpi_lists_sizes(dlp_pipe *p) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
@@ -19814,13 +19858,17 @@ static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 1;
 }
 
+static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+}
+
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 2 * sizeof(dlpi_source_state);
 }
 
 static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
@@ -19834,12 +19882,12 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
 /* Ask for one list; keeps the states before and after it. */
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int64_t n = b->next(b->user, p->schedule.epoch, l->index, p->global_batch);
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
-        if (l->index[i] >= p->fetch->dataset.n_items)
+        if (l->index[i] >= p->fetch->dataset->n_items)
             return dlpi_lists_fail(p, "the batch sampler's next gave an index past the items; it",
                                    n);
     l->n = n;
@@ -19856,7 +19904,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
 
 static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;
     l->begun = true;
     l->epoch = p->schedule.epoch;
@@ -19887,7 +19935,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc;
     l->begun = false;
     if (to->batch == 0) return DLP_OK;
@@ -19914,7 +19962,7 @@ static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
 static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                 uint64_t position, uint32_t k) {
     if (k == 0) return dlpi_slot_index(w->p, s)[row];
-    return dlpi_order_replacement(&w->order, epoch, position, k);
+    return dlpi_order_replacement(&dlpi_lists_of(w->p)->order, epoch, position, k);
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
@@ -19952,10 +20000,8 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    DLPI_OPS_OF_SAMPLER,
-    .self_bytes = sizeof(dlpi_lists),
-    .blocks = dlpi_lists_blocks,
-    .source = &dlpi_lists_source,
+    DLPI_OPS_OF_SAMPLER,     .self_bytes = sizeof(dlpi_lists), .blocks = dlpi_lists_blocks,
+    .live = dlpi_lists_live, .source = &dlpi_lists_source,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -20062,7 +20108,6 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
-    st->own = (void (*)(void))d->load;
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
@@ -20080,7 +20125,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
@@ -20095,7 +20140,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
@@ -20108,13 +20153,13 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
 static int dlpi_parts_sizes(dlp_pipe *p) {
     dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_parts_fit(p, p->source_stage, q)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     q->batch = p->global_batch;
-    q->seed = p->sampler->sampler.seed;
+    q->seed = dlpi_sampler_of(p)->seed;
     q->samples = q->steps ? q->steps * p->global_batch
-                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset.n_items);
+                          : dlpi_order_samples(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     return dlpi_epoch_of(p, q->samples);
 }
 
@@ -20524,7 +20569,6 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     q->d = *d;
-    st->own = (void (*)(void))d->load;
     st->user = d->user;
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
@@ -20540,9 +20584,9 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
@@ -20628,7 +20672,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
-    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
@@ -20683,8 +20727,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
     if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
 /* The fields of the items are the stage's own, if it has any. */
@@ -20698,10 +20741,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
-    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
-    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
-    fetch->dataset.n_fields = x->d.n_fields;
+    fetch->dataset->fields = st->fields;
+    fetch->dataset->n_fields = st->n_fields;
     return DLP_OK;
 }
 
@@ -20873,7 +20914,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 /* ---- fields ---- */
 
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input_fields;
+    const dlp_field *f = x->input.fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
         return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
                         x->input.n_fields);
@@ -20900,16 +20941,16 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
     k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
     for (uint32_t i = 0; i < n; i++) {
-        fetch->fields[i].shape[0] = t;
-        fetch->fields[i].max_per_batch = 0;
+        k->fields[i] = k->x.input.fields[i];
+        k->fields[i].shape[0] = t;
+        k->fields[i].max_per_batch = 0;
     }
-    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
-    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
-    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
-    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
-    fetch->dataset.n_fields = n + 2;
+    k->fields[n] = (dlp_field){"cu_seqlens", DLP_I32, 1, {k->most + 1}, 0, 0};
+    k->fields[n + 1] = (dlp_field){"position_ids", DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset->fields = k->fields;
+    fetch->dataset->n_fields = n + 2;
     return DLP_OK;
 }
 
@@ -21056,12 +21097,12 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
 }
 
 static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
+        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
     return true;
 }
 
@@ -21108,6 +21149,8 @@ static const dlpi_stage_ops dlpi_pack_ops = {
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
+
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -21167,7 +21210,7 @@ _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
-static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
 /* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
    axis may end elsewhere. */
@@ -21195,7 +21238,7 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
 
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
-    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, dlpi_sampler_of(p)->seed, c), 1);
     dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
@@ -21209,7 +21252,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
+    return dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_RESIDENT), c);
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
@@ -21366,13 +21409,13 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
         if (p->sink_stage == NULL)
@@ -21428,7 +21471,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
 /* The view that is whole in the seam. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     uint32_t v = c->seam.v;
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -21587,7 +21630,7 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *d = &p->batcher->batching;
+    const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
     DLPI_UNUSED(st);
     dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
@@ -21596,9 +21639,9 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
     dlpi_within(p, sampler, "world_size", p->world, 1, 1,
                 "0 before a split stage, whose rank and world_size are read");
-    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+    dlpi_within(p, sampler, "allow_uneven", dlpi_sampler_of(p)->allow_uneven, 0, 0,
                 "0 before a split stage, whose allow_uneven is read");
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+    if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
     dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
@@ -21623,7 +21666,7 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
 }
 
 static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
     bool counted = dlpi_order_of(order->order)->once;
@@ -21652,7 +21695,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
@@ -21694,7 +21737,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
-    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+    if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
                  "rows in every epoch; or set within_chunks",
@@ -21770,24 +21813,11 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
-    p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
-    dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
-}
-
-static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_split *c = st->self;
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
-    r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
-    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
-    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
-    r->view_rows = c->view_rows;
-    r->preload_auto = c->preload_auto;
-    r->seam_buffers = c->plan.spans ? p->n_out : 0;
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_SEAM), DLPI_PLAN_OWN, "seam buffers", bytes,
+                   c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
+                   "chunks that stay: words", 8, words, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
 }
 
 static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
@@ -21811,10 +21841,10 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, and the orders. */
+/* The parts of views that stay the same, the orders, and the record for observers. */
 static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
-    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -21824,11 +21854,19 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->scheduled);
+    dlpi_order_live(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
+    r->preload = c->preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
 static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
@@ -21860,15 +21898,15 @@ static const dlpi_lender_ops dlpi_split_lender = {
 typedef struct dlpi_chunk_counts {
     dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
-    uint64_t device_buffers, device_free;
 } dlpi_chunk_counts;
 
-static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+        return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
@@ -21880,9 +21918,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
         if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
-    x->device_buffers = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
-           dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &x->device_free);
+    return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
@@ -21917,15 +21953,13 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
-    bool transfer = words->rec[DLPI_REC_SINK].count > 0;
+    bool transfer = dlpi_seen_buffers(s) > 0;
     dlpi_chunk_counts x;
-    DLPI_UNUSED(stage);
     s->delivered = &s->ctl->views;
-    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
-    if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
-    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered); /* statistics */
+    if (!dlpi_chunk_counted(words, s, stage, tail, &x)) return false;
     if (x.r.cpu_buffers == 0) return true;
-    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    ready = dlpi_chunks_under_way(s, tail, dlpi_seen_buffers(s), c);
     c->preload = x.r.preload;
     c->preload_auto = x.r.preload_auto == 1;
     c->seam_buffers = x.r.seam_buffers;
@@ -21942,12 +21976,12 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
     c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
+    c->device_buffers = dlpi_seen_buffers(s);
+    c->device_free = s->sink_free;
     c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
+    used = s->sink_free + ready + c->in_use;
     if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    c->device_copying = used < dlpi_seen_buffers(s) ? dlpi_seen_buffers(s) - used : 0;
     return true;
 }
 
@@ -21960,7 +21994,6 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .layout = dlpi_split_layout,
     .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
-    .describe = dlpi_split_describe,
     .lender = &dlpi_split_lender,
 };
 
@@ -21992,7 +22025,6 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st = &p->stages[p->n_stages];
     memset(st, 0, sizeof *st);
     st->ops = ops;
-    st->kind = ops->kind;
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
@@ -22100,22 +22132,16 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *d = &st->sampler;
+static int dlpi_check_sizes(dlp_pipe *p) {
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+    const dlpi_stage *st = p->sampler;
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
-}
-
-static int dlpi_check_sizes(dlp_pipe *p) {
-    int rc;
-    p->global_batch = p->batcher->batching.batch_size;
-    p->last = p->batcher->batching.last;
-    if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
-    return p->source->sizes(p);
+    rc = dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
+    return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
@@ -22152,7 +22178,7 @@ static bool dlpi_in_processes(const dlpi_stage *st) {
 static bool dlpi_all_inline(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
+    return true;
 }
 
 /* Batches under way, where nobody says how many. */
@@ -22202,7 +22228,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) peers++;
+    if (p->sampler->w.num_workers) peers++;
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
@@ -22251,7 +22277,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
             }
         }
     }
-    if (rc == DLP_OK && p->sampler->sampler.threaded)
+    if (rc == DLP_OK && p->sampler->w.num_workers)
         rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
@@ -22336,17 +22362,16 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_batch_desc *d = &p->batcher->batching;
-    bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches,
-                            own ? d->out_fields : p->datasets.fields,
-                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
+    const dlpi_stage *st = p->batcher;
+    bool own = p->has_item_cells && st->fields != NULL;
+    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
+                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->fetch->dataset->n_items -= p->datasets.n_added;
     p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
@@ -22356,7 +22381,7 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 /* The fields of an item, and which of them each stage works on: those that are there by then, but
    for a stage that widens them. */
 static int dlpi_resolve_scopes(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
     p->datasets.n_fields = ds->n_fields;
     memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
@@ -22418,8 +22443,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->lender->words.slots, dlpi_line_up(at), p->n_slots,
-                  DLPI_LINE);
+    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, p->lender->words.slots, dlpi_line_up(at),
+                   p->n_slots, DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
@@ -22498,6 +22523,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
+        bytes = dlpi_sum(bytes, st->n_fields * DLPI_FIELD_KEPT);
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
         bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
@@ -22514,37 +22540,37 @@ static void dlpi_layout_workers(dlp_pipe *p) {
 
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
-    dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_WAITERS, NULL, sizeof(dlpi_waiters), waiters, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
-    dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
-    dlpi_area_add(p, DLPI_REC_COUNTERS, NULL, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
-    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
+    dlpi_area_add(p, DLPI_REC_CTL, sizeof(dlpi_ctl), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_WAITERS, sizeof(dlpi_waiters), waiters, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_ORDER, sizeof(uint32_t), p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_TAKEN, 1, p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PIPE, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
+    dlpi_area_add(p, DLPI_REC_FIELDS, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_COUNTERS, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
+    dlpi_area_add(p, DLPI_REC_WORKERS, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
 /* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
-    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
-    dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
+    dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
-                  (uint64_t)p->n_workers + 1, 4096);
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings",
+                   p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
-    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_redzone_stride(p),
-                  dlpi_redzone_cells(p), DLPI_LINE);
+    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
+                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one after the other. */
@@ -22575,9 +22601,13 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
-    for (; n > 0; n--, id++)
-        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
+/* The lines of a class. */
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
+    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_AREAS; a++) {
+        uint64_t n = of == DLPI_PLAN_WORDS ? a->count : 1;
+        if (a->plan != of || a->count == 0) continue;
+        dlpi_plan_add(plan, a->words, a->count / n, dlpi_times(a->stride, n));
+    }
 }
 
 /* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
@@ -22603,10 +22633,6 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    static const int slots[] = {DLPI_REC_CELLS, DLPI_AREA_ZEROS, DLPI_REC_SLOTS};
-    static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
-    static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
-    static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -22614,19 +22640,12 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_areas(p, plan, slots, 3);
-    dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
-                  dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_areas(p, plan, items, 3);
-    for (int i = 0; i < p->n_stages; i++) {
-        const int id = DLPI_AREA_OWN + i;
-        if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
-    }
+    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_OWN; of++) dlpi_plan_areas(p, plan, of);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, records, 3);
+    dlpi_plan_areas(p, plan, DLPI_PLAN_RECORDS);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_areas(p, plan, inputs, 2);
+    dlpi_plan_areas(p, plan, DLPI_PLAN_INPUTS);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
@@ -22856,7 +22875,7 @@ static void dlpi_token(uint64_t *token) {
 
 static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
-    r->kind = st->kind;
+    r->kind = st->ops->kind;
     r->id = st->id;
     r->work = st->work;
     r->placement = st->w.placement;
@@ -22889,7 +22908,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
-    r->threaded = p->sampler->sampler.threaded;
+    r->threaded = p->sampler->w.num_workers;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
@@ -22914,6 +22933,13 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
+/* The id of the area that a record speaks of; 0: none that observers know. */
+static inline int dlpi_record_id(const dlpi_record *r) {
+    if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
+    if (r->stage < 0 || r->stage >= DLP_MAX_STAGES || r->number >= DLPI_OWN_HIDDEN) return 0;
+    return DLPI_OWN(r->stage, (int)r->number);
+}
+
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -22928,12 +22954,13 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
-    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
-        if (a->record != 0)
-            r->records[r->n_records++] =
-                (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
+    for (int id = 1; id < DLPI_AREAS && r->n_records < DLPI_RECORDS; id++) {
+        const dlpi_area *a = &p->areas[id];
+        const int own = id - DLPI_AREA_OWN, n = own < 0 ? id : own % DLPI_OWN_AREAS;
+        const int32_t stage = own < 0 ? -1 : own / DLPI_OWN_AREAS;
+        dlpi_record k = {stage, (uint32_t)n, a->offset, a->stride, a->count};
+        if (a->count > 0 && dlpi_record_id(&k) == id) r->records[r->n_records++] = k;
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
@@ -22972,7 +22999,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.length = w->length + st->scope.field;
     w->item.n_fields = st->scope.n_fields;
     w->item.worker = (uint32_t)id;
-    w->item.seed = p->sampler->sampler.seed;
+    w->item.seed = dlpi_sampler_of(p)->seed;
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
@@ -22985,8 +23012,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
-    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
-                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 /* What observers see of counters, before the first value. */
@@ -23054,7 +23079,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
    several datasets. */
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
-    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
     return h;
@@ -23081,7 +23106,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->pace.call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+    dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
@@ -23140,6 +23165,8 @@ static void dlpi_stop_now(dlp_pipe *p) {
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
+        free(st->affinity);
+        free(st->fields);
         if (st->self == NULL) continue;
         dlpi_blocks_have(p, st, false);
         free(st->self);
@@ -23149,7 +23176,6 @@ static void dlpi_selves_free(dlp_pipe *p) {
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
-    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
     p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
@@ -26831,7 +26857,7 @@ static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
 /* Tell observers, and the log, that the reader is alone, or no longer. */
 static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
     char text[200];
-    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
     if (words != NULL) {
         DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
         DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
@@ -26946,14 +26972,14 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
-    const int area = DLPI_AREA_OWN + p->fetch->id;
+    const int area = DLPI_OWN(p->fetch->id, DLPI_READER_ROWS);
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
-    words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)
@@ -31830,7 +31856,8 @@ DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc)
     st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
                   "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
-    st->sampler = *desc;
+    *(dlp_sampler_desc *)st->self = *desc;
+    st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, DLP_OK);
 }
 
@@ -31838,7 +31865,7 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
-    st->repeat = *desc;
+    *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
@@ -31853,18 +31880,11 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *desc->dataset;
-    if (st->dataset.filter && !dlpi_last_expands(p))
+    if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
+    if (st->dataset->filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
-                        st->dataset.filter);
-    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
+                        st->dataset->filter);
+    return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -31879,19 +31899,19 @@ DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
 }
 
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+    dlp_batch_desc *d;
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
-    st->batching = *desc;
+    d = st->self;
+    *d = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
-    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
-        st->batching.out_fields = st->fields;
-        rc = dlpi_keep_names(p, st, desc->n_out_fields);
-    }
+    rc = dlpi_batch_check(p, st);
+    if (rc == DLP_OK) rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
+    d->out_fields = st->fields;
     return dlpi_added(p, st, rc);
 }
 
@@ -31934,7 +31954,8 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     if (!p->started) return DLP_ERR_STATE;
     memset(out, 0, sizeof *out);
     for (int w = 0; w < p->stages[guard].n_workers; w++) {
-        const dlpi_guard_block *b = dlpi_area_at(p, DLPI_REC_OWN + guard, (uint64_t)w);
+        const dlpi_guard_block *b =
+            dlpi_area_at(p, DLPI_OWN(guard, DLPI_GUARD_BLOCKS), (uint64_t)w);
         out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
         out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
         out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
@@ -32339,7 +32360,8 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->sampler->sampler;
+    *out = *dlpi_sampler_of(p);
+    out->threaded = p->sampler->w.num_workers;
     out->samples_per_epoch = p->samples;
     out->world_size = (uint32_t)p->world;
     return DLP_OK;
@@ -32348,29 +32370,25 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
+    *out = *p->repeat;
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
 
 DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
-    const dlpi_fetch *many;
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = (dlp_fetch_desc){.dataset = &p->fetch->dataset, .in_flight = 1};
+    *out = ((const dlpi_fetch *)p->fetch->self)->d;
+    out->dataset = p->fetch->dataset;
+    out->in_flight = (int32_t)dlpi_at_once(p->fetch);
     dlpi_workers_resolved(p->fetch, &out->workers);
-    if ((many = p->fetch->self) == NULL) return DLP_OK;
-    out->fetcher = many->fetcher;
-    out->in_flight = p->fetch->in_flight;
-    out->batch_pool = many->batch_pool;
-    out->async = many->async;
     return DLP_OK;
 }
 
 DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->batcher->batching;
+    *out = *(const dlp_batch_desc *)p->batcher->self;
     out->batch_workers = p->batcher->w.num_workers;
     if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
     dlpi_workers_resolved(p->batcher, &out->workers);
@@ -32808,7 +32826,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .data = l.data,
                       .call = it->call,
                       .internal = &l};
-    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    dlpi_chunk_goto(&d->plan, &dlpi_near_of(w)->order, it->epoch, it->position, x);
     if (l.c.chunk_rows < x->size) return DLP_SKIP;
     if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
     return dlpi_load_runs(&l, x, it);

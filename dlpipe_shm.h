@@ -701,7 +701,7 @@ struct dlp_monitor {
     int fd;           /* the region; -1: let go of */
     int proc, number; /* /proc/PID, and the memfd's number there; -1: not watched */
     dlp_monitor_info info;
-    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_area areas[DLPI_AREAS]; /* that its records speak of */
     dlpi_pipe_rec pipe;
     dlpi_stage_rec stages[DLP_MAX_STAGES];
     dlpi_seen seen;               /* of what follows */
@@ -723,20 +723,21 @@ struct dlp_monitor {
 #define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
 
 /* Read n bytes at an offset inside element i of a record. */
-static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t offset, void *to,
+static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
-    const dlpi_record *r = &m->rec[type];
+    const dlpi_area *r = &m->areas[id];
     if (i >= r->count || offset > r->stride || n > r->stride - offset) return false;
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
-    if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
-    if (m->rec[r->type].type != 0) return DLPI_VIEW_FAULT(err, "record %u is there twice", r->type);
+    const int id = dlpi_record_id(r);
+    if (id == 0) return DLP_OK; /* of a newer version */
+    if (m->areas[id].count != 0) return DLPI_VIEW_FAULT(err, "area %d is there twice", id);
     if (r->offset % 8 != 0 || r->offset > total ||
         (r->count > 0 && r->stride > (total - r->offset) / r->count))
-        return DLPI_VIEW_FAULT(err, "record %u is outside the region", r->type);
-    m->rec[r->type] = *r;
+        return DLPI_VIEW_FAULT(err, "area %d is outside the region", id);
+    m->areas[id] = (dlpi_area){NULL, 0, r->offset, r->stride, r->count};
     return DLP_OK;
 }
 
@@ -744,7 +745,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     dlpi_region h;
     struct stat st;
     uint64_t bytes;
-    memset(m->rec, 0, sizeof m->rec);
+    memset(m->areas, 0, sizeof m->areas);
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
         return DLPI_VIEW_FAULT(err, "no file of memory");
     bytes = (uint64_t)st.st_size;
@@ -774,8 +775,8 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
 }
 
 /* Are there `count` of these, as large as they must be? */
-static bool dlpi_view_has(const dlp_monitor *m, int type, uint64_t stride, uint64_t count) {
-    return m->rec[type].type != 0 && m->rec[type].stride >= stride && m->rec[type].count == count;
+static bool dlpi_view_has(const dlp_monitor *m, int id, uint64_t stride, uint64_t count) {
+    return m->areas[id].stride >= stride && m->areas[id].count == count;
 }
 
 /* Can there be a pipe of these numbers? All that is read later is counted by them: the bounds are
@@ -797,10 +798,10 @@ static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
     const uint64_t lanes = (uint64_t)r->n_workers + 1;
     return dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
            dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
-           dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
-           dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
+           dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->areas[DLPI_REC_ORDER].stride == 4 &&
+           dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->areas[DLPI_REC_TAKEN].stride == 1 &&
            dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
-           m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
+           m->areas[DLPI_REC_WORKERS].stride % 8 == 0 &&
            dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
            dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
 }
@@ -834,7 +835,7 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
         if (owned[s->first_worker + k]++ != 0) return false;
     if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
     return s->stage_words_offset % 8 == 0 &&
-           s->stage_words_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
+           s->stage_words_offset <= m->areas[DLPI_REC_SLOTS].stride - 8;
 }
 
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
@@ -887,6 +888,7 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->trace_stride = s->trace_events * sizeof *m->trace;
     for (uint32_t i = 0; i < s->n_stages; i++) dlpi_view_stage(m, i);
     s->final = s->work[s->n_work - 1];
+    s->areas = m->areas;
 }
 
 static void dlpi_view_free(dlp_monitor *m) {
@@ -970,14 +972,14 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     uint64_t tail;
     if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
-        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->rec[DLPI_REC_ORDER].offset))
+        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->areas[DLPI_REC_ORDER].offset))
         return false;
     for (uint32_t i = 0; i < s->ring; i++)
         if (order[i] >= s->n_slots) return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
     memcpy(m->order, order, s->ring * sizeof *order);
     if (!dlpi_view_ready(m, c->base, tail)) return false;
-    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->rec[DLPI_REC_TAKEN].offset) ||
+    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->areas[DLPI_REC_TAKEN].offset) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
         return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
@@ -1057,7 +1059,7 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
 }
 
 static bool dlpi_view_kinds(dlp_monitor *m) {
-    const dlpi_words words = {m->rec, dlpi_view_word, m};
+    const dlpi_words words = {m->areas, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
     return dlpi_seen_kinds(&words, &m->seen);
 }
@@ -2161,8 +2163,11 @@ static const dlpi_sharing_ops dlpi_share_ops = {
 
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    dlpi_share h;
-    p->share_bytes = 0;
+    const char *bad = p->sink_stage     ? "a transfer stage: a device's memory can't be shared"
+                      : p->lender_stage ? "a split stage: its views can't be shared"
+                      : p->d.unordered  ? "unordered: a shared pipe delivers in order"
+                      : p->barrier      ? "set_epoch: a subscriber may be epochs behind"
+                                        : NULL;
     p->sharing = &dlpi_unshared;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
@@ -2171,28 +2176,14 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
-    if (p->sink_stage)
-        return dlpi_shm_fail(
-            p, DLP_ERR_ARG, "shm.share",
-            "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
-    if (p->lender_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "shm.share must be 0 with a split stage: its views can't be shared");
-    if (p->d.unordered)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "shm.share must be 0 with unordered: a shared pipe delivers in order");
-    if (p->barrier)
-        return dlpi_shm_fail(
-            p, DLP_ERR_ARG, "shm.share",
-            "shm.share must be 0 with set_epoch: a subscriber may be epochs behind");
+    if (bad != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "shm.share", "shm.share must be 0 with %s", bad);
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
                 "shm.share needs workers in each stage: an inline one runs in next only");
-    p->sampler->sampler.threaded = 1;
-    p->share_bytes =
-        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
+    p->sampler->w.num_workers = 1;
     p->sharing = &dlpi_share_ops;
     p->others = 1;
     p->used_at_first = s->d.serve_only ? 0u : 1u;
@@ -2201,7 +2192,13 @@ static int dlpi_share_resolve(dlp_pipe *p) {
 }
 
 static void dlpi_share_areas(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share h;
+    if (!dlpi_is_shared(p)) return;
+    dlpi_area_told(
+        p, DLPI_REC_SHARE, DLPI_PLAN_RECORDS, "subscribers",
+        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots), 1,
+        4096);
 }
 
 static int dlpi_share_begin(dlp_pipe *p) {
@@ -2268,13 +2265,13 @@ struct dlp_subscriber {
 };
 
 static dlpi_bslot *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
-    const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
+    const dlpi_area *r = &c->m->areas[DLPI_REC_SLOTS];
     return (dlpi_bslot *)(void *)(c->map + r->offset + s * r->stride);
 }
 
 /* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
-    uint64_t stride = c->m->rec[DLPI_REC_SLOTS].stride;
+    uint64_t stride = c->m->areas[DLPI_REC_SLOTS].stride;
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
@@ -2295,7 +2292,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
    as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
 static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_rec *r) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    const uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride, rows = p->batch_rows;
+    const uint64_t cell = c->m->areas[DLPI_REC_CELLS].stride, rows = p->batch_rows;
     uint64_t items;
     if (r->ndim < 0 || r->ndim >= DLP_MAX_DIMS || r->elem_bytes < 1 || r->elem_bytes > 8)
         return false;
@@ -2310,14 +2307,15 @@ static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_r
 /* Do all parts of a slot and a cell lie in it? Others may write the region: what is checked here is
    a copy of its numbers, and they are not read again. */
 static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
-    bool ok = c->m->rec[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
+    bool ok =
+        c->m->areas[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
     for (uint32_t f = 0; ok && f < c->n_fields; f++)
         ok = dlpi_subscriber_field_ok(c, &c->fields[f]);
     return ok;
 }
 
 static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
-    const dlpi_record *r = &c->m->rec[DLPI_REC_SHARE];
+    const dlpi_area *r = &c->m->areas[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
     return dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, h, sizeof *h) &&
            (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_subscribers >= 1 &&
@@ -2328,9 +2326,9 @@ static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
 }
 
 static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
-    const dlpi_record *fields = c->m->rec + DLPI_REC_FIELDS;
+    const dlpi_area *fields = c->m->areas + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
-    if (c->m->rec[DLPI_REC_SHARE].count == 0)
+    if (c->m->areas[DLPI_REC_SHARE].count == 0)
         return dlpi_error_set(err, DLP_ERR_STATE, "name",
                               "the pipe is not shared: its "
                               "dlp_shm_desc.share is DLP_SHARE_NONE");
@@ -2363,8 +2361,8 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     if ((fcntl(c->fd, 1034) & 6) != 6) /* F_GET_SEALS: shrink, grow */
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region is not sealed");
     c->bytes = (uint64_t)st.st_size;
-    for (int i = 1; i < DLPI_REC_COUNT; i++) {
-        const dlpi_record *r = &c->m->rec[i];
+    for (int i = 1; i < DLPI_AREAS; i++) {
+        const dlpi_area *r = &c->m->areas[i];
         uint64_t to = r->offset + r->stride * r->count; /* checked by the monitor */
         if (r->count > 0 && to > end) end = to;
     }
@@ -2374,8 +2372,8 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     if (at == MAP_FAILED)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "name", "mmap: %s", strerror(errno));
     c->map = at;
-    c->share = (dlpi_share *)(void *)(c->map + c->m->rec[DLPI_REC_SHARE].offset);
-    c->ctl = (dlpi_ctl *)(void *)(c->map + c->m->rec[DLPI_REC_CTL].offset);
+    c->share = (dlpi_share *)(void *)(c->map + c->m->areas[DLPI_REC_SHARE].offset);
+    c->ctl = (dlpi_ctl *)(void *)(c->map + c->m->areas[DLPI_REC_CTL].offset);
     return DLP_OK;
 }
 
@@ -2450,7 +2448,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
                                   dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
-    const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
+    const dlpi_area *cells = &c->m->areas[DLPI_REC_CELLS];
     uint8_t *slot = (uint8_t *)dlpi_subscriber_slot(c, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
@@ -2549,7 +2547,7 @@ static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32
 /* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
 static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     const uint32_t *order_ring =
-        (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
+        (const uint32_t *)(const void *)(c->map + c->m->areas[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     uint64_t header;
     *s = DLPI_LOAD_RLX(&order_ring[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */

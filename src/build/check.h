@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/inputs/neighbours */
-#include "cells/fields.h"
+#include "inputs/dataset.h"
 #include "work/tune.h"
 #include "work/workers.h"
 #include "pipe/roles.h"
@@ -18,7 +18,6 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st = &p->stages[p->n_stages];
     memset(st, 0, sizeof *st);
     st->ops = ops;
-    st->kind = ops->kind;
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
@@ -126,22 +125,16 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *d = &st->sampler;
+static int dlpi_check_sizes(dlp_pipe *p) {
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+    const dlpi_stage *st = p->sampler;
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
     if (rc != DLP_OK) return rc;
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
-}
-
-static int dlpi_check_sizes(dlp_pipe *p) {
-    int rc;
-    p->global_batch = p->batcher->batching.batch_size;
-    p->last = p->batcher->batching.last;
-    if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
-    return p->source->sizes(p);
+    rc = dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
+    return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {

@@ -13,6 +13,8 @@ static void dlpi_stop_now(dlp_pipe *p) {
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
+        free(st->affinity);
+        free(st->fields);
         if (st->self == NULL) continue;
         dlpi_blocks_have(p, st, false);
         free(st->self);
@@ -22,7 +24,6 @@ static void dlpi_selves_free(dlp_pipe *p) {
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
-    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
     p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);

@@ -35,17 +35,16 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_batch_desc *d = &p->batcher->batching;
-    bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches,
-                            own ? d->out_fields : p->datasets.fields,
-                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
+    const dlpi_stage *st = p->batcher;
+    bool own = p->has_item_cells && st->fields != NULL;
+    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
+                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, after those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->fetch->dataset->n_items -= p->datasets.n_added;
     p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
@@ -55,7 +54,7 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 /* The fields of an item, and which of them each stage works on: those that are there by then, but
    for a stage that widens them. */
 static int dlpi_resolve_scopes(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
     p->datasets.n_fields = ds->n_fields;
     memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
@@ -117,8 +116,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS, p->lender->words.slots, dlpi_line_up(at), p->n_slots,
-                  DLPI_LINE);
+    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, p->lender->words.slots, dlpi_line_up(at),
+                   p->n_slots, DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
@@ -197,6 +196,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
+        bytes = dlpi_sum(bytes, st->n_fields * DLPI_FIELD_KEPT);
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
         bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
@@ -213,37 +213,37 @@ static void dlpi_layout_workers(dlp_pipe *p) {
 
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
-    dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_WAITERS, NULL, sizeof(dlpi_waiters), waiters, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
-    dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
-    dlpi_area_add(p, DLPI_REC_COUNTERS, NULL, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
-    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
+    dlpi_area_add(p, DLPI_REC_CTL, sizeof(dlpi_ctl), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_WAITERS, sizeof(dlpi_waiters), waiters, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_ORDER, sizeof(uint32_t), p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_TAKEN, 1, p->ring, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_PIPE, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
+    dlpi_area_add(p, DLPI_REC_FIELDS, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_COUNTERS, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
+    dlpi_area_add(p, DLPI_REC_WORKERS, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
 /* The order's table, up to the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
-    uint64_t bytes = dlpi_order_table_bytes(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     bytes = dlpi_round_up(dlpi_sum(from, bytes), 4096) - from;
-    dlpi_area_add(p, DLPI_REC_TABLE, "sampler table", bytes, 1, DLPI_LINE);
+    dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
-    dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
-                  (uint64_t)p->n_workers + 1, 4096);
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings",
+                   p->trace_events * sizeof(dlp_trace_event), (uint64_t)p->n_workers + 1, 4096);
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
-    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_redzone_stride(p),
-                  dlpi_redzone_cells(p), DLPI_LINE);
+    dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
+                   dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one after the other. */
@@ -274,9 +274,13 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
-    for (; n > 0; n--, id++)
-        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
+/* The lines of a class. */
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
+    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_AREAS; a++) {
+        uint64_t n = of == DLPI_PLAN_WORDS ? a->count : 1;
+        if (a->plan != of || a->count == 0) continue;
+        dlpi_plan_add(plan, a->words, a->count / n, dlpi_times(a->stride, n));
+    }
 }
 
 /* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
@@ -302,10 +306,6 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    static const int slots[] = {DLPI_REC_CELLS, DLPI_AREA_ZEROS, DLPI_REC_SLOTS};
-    static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
-    static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
-    static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -313,19 +313,12 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_areas(p, plan, slots, 3);
-    dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
-                  dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_areas(p, plan, items, 3);
-    for (int i = 0; i < p->n_stages; i++) {
-        const int id = DLPI_AREA_OWN + i;
-        if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
-    }
+    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_OWN; of++) dlpi_plan_areas(p, plan, of);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, records, 3);
+    dlpi_plan_areas(p, plan, DLPI_PLAN_RECORDS);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_areas(p, plan, inputs, 2);
+    dlpi_plan_areas(p, plan, DLPI_PLAN_INPUTS);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));

@@ -15,7 +15,7 @@ static bool dlpi_in_processes(const dlpi_stage *st) {
 static bool dlpi_all_inline(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
+    return true;
 }
 
 /* Batches under way, where nobody says how many. */
@@ -65,7 +65,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) peers++;
+    if (p->sampler->w.num_workers) peers++;
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
@@ -114,7 +114,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
             }
         }
     }
-    if (rc == DLP_OK && p->sampler->sampler.threaded)
+    if (rc == DLP_OK && p->sampler->w.num_workers)
         rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }

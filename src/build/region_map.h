@@ -120,7 +120,7 @@ static void dlpi_token(uint64_t *token) {
 
 static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
-    r->kind = st->kind;
+    r->kind = st->ops->kind;
     r->id = st->id;
     r->work = st->work;
     r->placement = st->w.placement;
@@ -153,7 +153,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
-    r->threaded = p->sampler->sampler.threaded;
+    r->threaded = p->sampler->w.num_workers;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
@@ -178,6 +178,13 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
+/* The id of the area that a record speaks of; 0: none that observers know. */
+static inline int dlpi_record_id(const dlpi_record *r) {
+    if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
+    if (r->stage < 0 || r->stage >= DLP_MAX_STAGES || r->number >= DLPI_OWN_HIDDEN) return 0;
+    return DLPI_OWN(r->stage, (int)r->number);
+}
+
 /* Fill header and records; the magic comes last, so that a half-made region is none. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -192,11 +199,12 @@ static void dlpi_region_init(dlp_pipe *p) {
     dlpi_pipe_describe(p, dlpi_area_at(p, DLPI_REC_PIPE, 0));
     for (int i = 0; i < p->n_stages; i++) dlpi_stage_describe(&p->stages[i], &stages[i]);
     dlpi_fields_describe(p, dlpi_area_at(p, DLPI_REC_FIELDS, 0));
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->describe != NULL) p->stages[i].ops->describe(p, &p->stages[i]);
-    for (const dlpi_area *a = p->areas; a < p->areas + DLPI_REC_COUNT; a++)
-        if (a->record != 0)
-            r->records[r->n_records++] =
-                (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
+    for (int id = 1; id < DLPI_AREAS && r->n_records < DLPI_RECORDS; id++) {
+        const dlpi_area *a = &p->areas[id];
+        const int own = id - DLPI_AREA_OWN, n = own < 0 ? id : own % DLPI_OWN_AREAS;
+        const int32_t stage = own < 0 ? -1 : own / DLPI_OWN_AREAS;
+        dlpi_record k = {stage, (uint32_t)n, a->offset, a->stride, a->count};
+        if (a->count > 0 && dlpi_record_id(&k) == id) r->records[r->n_records++] = k;
+    }
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }

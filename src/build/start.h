@@ -40,7 +40,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.length = w->length + st->scope.field;
     w->item.n_fields = st->scope.n_fields;
     w->item.worker = (uint32_t)id;
-    w->item.seed = p->sampler->sampler.seed;
+    w->item.seed = dlpi_sampler_of(p)->seed;
     w->note.message = w->block->message;
     w->note.w = w;
     w->note.errnum = &w->block->message_errno;
@@ -53,8 +53,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
-    dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
-                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 /* What observers see of counters, before the first value. */
@@ -122,7 +120,7 @@ static void dlpi_live_slots(dlp_pipe *p) {
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
    several datasets. */
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
-    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
     return h;
@@ -149,7 +147,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->last_sequence = UINT64_MAX;
     p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->pace.call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+    dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);

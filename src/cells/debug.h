@@ -117,7 +117,7 @@ static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlp
 static void dlpi_redzones_paint(dlp_pipe *p) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return;
-    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
+    for (int area = DLPI_REC_ITEM_CELLS; area <= DLPI_REC_CELLS; area++)
         for (uint64_t i = 0; i < p->areas[area].count; i++) {
             dlpi_redzone_of_cell(p, area, dlpi_area_at(p, area, i), &c);
             dlpi_redzone_paint(&c);

@@ -68,8 +68,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     int rc;
     memset(d, 0, sizeof *d);
     d->f = *f;
-    dlpi_copy_text(d->name, sizeof d->name, f->name);
-    d->f.name = d->name;
     d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
     if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
     if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
@@ -78,20 +76,6 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
         if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
             (uint64_t)f->max_per_batch * unit < d->capacity)
             d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* The names of a stage's fields are the user's until here. */
-static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = st->fields[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
-        st->fields[i].name = st->field_names[i];
     }
     return DLP_OK;
 }

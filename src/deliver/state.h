@@ -30,10 +30,10 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
     s->n_items = dlpi_open_end_items(p);
-    s->seed = p->sampler->sampler.seed;
+    s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
-    s->order = (uint16_t)p->sampler->sampler.order;
+    s->order = (uint16_t)dlpi_sampler_of(p)->order;
     s->last = (uint16_t)p->last;
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);

@@ -14,8 +14,8 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     const dlpi_stage *st = p->fetch;
     if (p->err.code != 0) return p->err.code;
     p->err = *e;
-    if (st != NULL && dlpi_reader_wired(&st->dataset))
-        st->dataset.reader->failed(st->dataset.user, p);
+    if (st != NULL && dlpi_reader_wired(st->dataset))
+        st->dataset->reader->failed(st->dataset->user, p);
     return p->err.code;
 }
 

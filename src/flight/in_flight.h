@@ -86,11 +86,10 @@ typedef struct dlpi_in_flight { /* of one worker */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at once */
-    int fetcher;            /* DLP_FETCH_* */
-    uint32_t batch_pool;
-    dlp_async async;
-    dlpi_in_flight *workers; /* [n_workers], and theirs: */
+typedef struct dlpi_fetch { /* what the stage keeps for itself */
+    dlp_fetch_desc d;
+    dlp_dataset dataset;
+    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
     dlpi_attempt *attempts;
     dlpi_parked *parked;
     dlpi_attempt **todo;
@@ -237,8 +236,8 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
 /* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
 static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
-        return dlpi_fetch_of(w)->async.submit(w->st->user, w->state, &a->item);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
+        return dlpi_fetch_of(w)->d.async.submit(w->st->user, w->state, &a->item);
     pthread_mutex_lock(&pool->todo_lock);
     pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
     pthread_cond_signal(&pool->come);
@@ -282,7 +281,7 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_in_flight *in = w->self;
     int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
@@ -348,7 +347,7 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
     const dlpi_in_flight *in = w->self;
     uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    uint32_t pool = dlpi_fetch_of(w)->batch_pool;
+    uint32_t pool = dlpi_fetch_of(w)->d.batch_pool;
     open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
     if (open == 0) open = 1;
     w->claim_end = 0;
@@ -474,7 +473,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
-    const dlp_async *async = &dlpi_fetch_of(w)->async;
+    const dlp_async *async = &dlpi_fetch_of(w)->d.async;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
@@ -582,7 +581,7 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     const char *call = "";
     int rc = 0;
     dlp_error e;
-    if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    if (dlpi_fetch_of(w)->d.fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
@@ -611,7 +610,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     bool moved = dlpi_in_flight_fill(w);
     if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_THREADS) {
         dlpi_fetch_threads_wait(w);
         return true;
     }
@@ -628,7 +627,7 @@ static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
-    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
         while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
     else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
@@ -648,7 +647,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 /* ---- what the stage keeps ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
@@ -660,7 +659,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
-    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    if (f->d.fetcher != DLP_FETCH_THREADS) return 3;
     out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
     out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
     return 5;
@@ -675,7 +674,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     in->n_all = (uint32_t)each;
     in->oldest = UINT64_MAX;
     in->all = f->attempts + from;
-    if (f->fetcher == DLP_FETCH_THREADS) {
+    if (f->d.fetcher == DLP_FETCH_THREADS) {
         in->threads.todo = f->todo + from;
         in->threads.threads = f->threads + from;
     }
@@ -693,44 +692,9 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-    w->at_once = dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, (uint64_t)w->id);
+    w->at_once = dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id);
     w->n_at_once = in->n_all;
     w->self = in;
-}
-
-/* ---- what a desc may say ---- */
-
-static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
-    };
-    int rc;
-    if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
-}
-
-/* How many items are under way at once. */
-static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
-    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
-    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
-                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
-    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
-                     "submit and reap with DLP_FETCH_ASYNC");
-    return p->err.code; /* the first of them */
 }
 
 /* What all kinds have that keep several rows in flight. */
@@ -740,18 +704,3 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
     .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
-
-/* The stage has the desc's dataset already. Keep what else it says. */
-static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
-    int rc = dlpi_dataset_check(p, st, d);
-    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
-    if (st->dataset.warning != NULL) dlpi_warn(p, "%s", st->dataset.warning);
-    if (many == NULL) return DLP_OK;
-    st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
-    many->fetcher = d->fetcher;
-    many->batch_pool = d->batch_pool;
-    if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
-    return DLP_OK;
-}

@@ -92,17 +92,23 @@ typedef struct dlpi_input {
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
 
+/* Areas of a stage that has cells of inputs: DLPI_OWN_LINK and so on, up to DLPI_OWN_HIDDEN. */
+enum { DLPI_INPUTS_CELLS, DLPI_INPUTS_RECORDS, DLPI_INPUTS_COUNTS, DLPI_INPUTS_BITS };
+
+static inline void *dlpi_input_area(const dlp_pipe *p, int number, uint64_t i) {
+    return p->region + p->inputs[number].offset + i * p->inputs[number].stride;
+}
 static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+    return dlpi_input_area(p, DLPI_INPUTS_RECORDS, i);
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+    return (uint8_t *)dlpi_input_area(p, DLPI_INPUTS_CELLS, i) + DLPI_INPUT_GUARD;
 }
 static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
     return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
 }
 static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
-    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    const uint64_t bytes = p->inputs[DLPI_INPUTS_RECORDS].stride - offsetof(dlpi_input, tail);
     return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
@@ -110,7 +116,7 @@ static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
-    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+    return (uint32_t)p->inputs[DLPI_INPUTS_CELLS].count;
 }
 
 /* ---- which cells may be open ---- */
@@ -118,13 +124,16 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 /* Areas: cells of so many bytes, with a record each for a run of as many inputs. */
 static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run,
                                uint64_t stride, const char *words) {
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(run), cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, words, dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
+    const int own = DLPI_OWN(st->id, 0);
+    p->inputs = &p->areas[own];
+    dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
+                   dlpi_input_record(run), cells, DLPI_LINE);
+    dlpi_area_told(p, own + DLPI_INPUTS_CELLS, DLPI_PLAN_INPUTS, words,
+                   dlpi_sum(stride, DLPI_INPUT_GUARD), cells, 4096);
 }
 static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
+    return dlpi_input_area(p, DLPI_INPUTS_BITS, c / 64);
 }
 /* The first cell from c on that may be; or as many as there are. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
@@ -160,7 +169,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
     c->n = 1;
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
@@ -280,7 +289,7 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
    same input, for no other may be here. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
     return dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, position), k));
 }
 
@@ -382,7 +391,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     part->worker = (uint32_t)w->id;
     part->worker_state = w->state;
     part->call = &w->note;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_item_returned(w, ((const dlp_part_desc *)w->st->self)->load(w->st->user, part));
     rc = dlpi_redzone_input(w, c, most, rc);
     if (rc == 0 && part->bytes > most)
         rc =
@@ -507,17 +516,16 @@ static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used
     if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
 }
 
-/* The cells, counted. Those of an older version do not say for which batch they are. */
+/* The cells, counted. */
 static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
-    const uint64_t at = offsetof(dlpi_input, used);
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_RECORDS);
+    const dlpi_area *r = &words->areas[id];
     dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
+    uint64_t state, used, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->count > UINT32_C(1) << 16) return false;
     for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+        if (!dlpi_word_at(words, id, c, offsetof(dlpi_input, state), 8, &state) ||
+            !dlpi_word_at(words, id, c, offsetof(dlpi_input, used), 8, &used))
             return false;
         dlpi_input_count(out, state, used, base);
     }
@@ -533,7 +541,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* A list of items beside a stage that has an order of its own. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = p->sampler->sampler.subset ? "sampler.subset" : "sampler.weights";
+    const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
                        "%s is given, must be NULL with stage \"%s\", which takes all items", field,
                        st->name);

@@ -6,9 +6,9 @@
 /* Are there items, and can the sampler's order be had of them? */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
-    if (p->fetch->dataset.n_items == 0)
+    if (p->fetch->dataset->n_items == 0)
         return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+    if (dlpi_order_check(dlpi_sampler_of(p), p->fetch->dataset->n_items, &e) == DLP_OK)
         return DLP_OK;
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     return dlpi_pipe_fail(p, &e);
@@ -16,13 +16,19 @@ static int dlpi_check_items(dlp_pipe *p) {
 
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
-    const int32_t order = p->sampler->sampler.order;
+    const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
                         "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
+}
+
+/* Make the sampler's order of the items that there are. */
+static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+    dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
+                    dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {

@@ -85,7 +85,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
                            "as it runs. Leave one of them out.",
                            other->name, st->name);
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
                            "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
@@ -133,7 +133,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     int rc = dlpi_found_fit(p);
     if (rc != DLP_OK) return rc;
     q->plan.batch = p->global_batch;
-    q->plan.seed = p->sampler->sampler.seed;
+    q->plan.seed = dlpi_sampler_of(p)->seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->plan.own_first = q->cursors.first =
         (uint32_t)(p->rank * (p->global_batch / p->world) / q->each);
@@ -228,7 +228,7 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
                   DLPI_FOUND_SPREAD + sizeof(dlpi_found_spread) + q->cursors.n * sizeof(uint64_t),
                   1, DLPI_LINE);
     dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
@@ -279,7 +279,7 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);

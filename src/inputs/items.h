@@ -10,8 +10,6 @@ typedef struct dlpi_expand {
     dlp_expand_desc d;
     bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
     dlp_dataset input; /* as that stage had it */
-    dlp_field input_fields[DLP_MAX_FIELDS];
-    char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
@@ -77,21 +75,17 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
                            "\"%s\"",
                            (int)fetch->in_flight, name);
     x->taken = true;
-    x->input = fetch->dataset;
-    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
-    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
-    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
-    x->input.fields = x->input_fields;
+    x->input = *fetch->dataset;
     fetch->item = copy;
     fetch->user = user;
-    fetch->dataset.writes_all_bytes = 1;
+    fetch->dataset->writes_all_bytes = 1;
     return DLP_OK;
 }
 
 /* Fields: what takes over the fetch stage's. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int32_t order = p->sampler->sampler.order;
+    int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
         return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
@@ -101,7 +95,7 @@ static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    q->plan.n_inputs = p->fetch->dataset.n_items;
+    q->plan.n_inputs = p->fetch->dataset->n_items;
     q->plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }

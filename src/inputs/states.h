@@ -72,24 +72,24 @@ static uint64_t dlpi_found_left_out(const dlp_stream_stats *to, uint64_t items, 
 }
 
 /* Not known, or not whole, of an older version: nothing is said. */
-static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream_stats *to) {
+static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_stats *to) {
     dlpi_found_spread h;
     const uint64_t items = DLPI_FOUND_SPREAD + sizeof h;
     uint64_t n = 0;
     memset(&h, 0, sizeof h);
     for (uint64_t at = 0; at < sizeof h; at += 8) {
         uint64_t word;
-        if (!dlpi_word_at(words, type, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
+        if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
         memcpy((uint8_t *)&h + at, &word, sizeof word);
     }
-    if (h.streams > words->rec[type].stride / 8) return;
+    if (h.streams > words->areas[id].stride / 8) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
     to->weights = h.weights;
     to->weights_least = h.weights_least;
     to->weights_most = h.weights_most;
     for (uint64_t i = 0; i < h.streams; i++) {
-        if (!dlpi_word_at(words, type, 0, items + i * 8, 8, &n)) return;
+        if (!dlpi_word_at(words, id, 0, items + i * 8, 8, &n)) return;
         if (n-- == 0) continue;
         if (to->counted == 0 || n < to->least) to->least = n;
         if (n > to->most) to->most = n;
@@ -101,20 +101,21 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int type, dlp_stream
         to->left_out =
             dlpi_found_left_out(to, to->items, h.streams * (to->least / h.each * h.each));
     for (uint64_t i = 0; h.each > 0 && h.rows > 0 && i < h.streams; i++)
-        if (dlpi_word_at(words, type, 0, items + i * 8, 8, &n) && n > 0)
+        if (dlpi_word_at(words, id, 0, items + i * 8, 8, &n) && n > 0)
             to->left_out += dlpi_found_left_out(to, n - 1, h.rows);
 }
 
 static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
+    const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_INPUTS_CELLS)];
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
     if (!dlpi_inputs_seen(words, s, stage)) return false;
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    if (words->rec[type].type != 0) dlpi_found_spread_seen(words, type, &out->spread);
+    if (words->areas[id].count == 0) return true;
+    for (uint64_t i = 0; i < sizeof to / sizeof *to; i++)
+        if (!dlpi_word_at(words, id, 0, i * 8, 8, to[i])) return false;
+    dlpi_found_spread_seen(words, id, &out->spread);
     return true;
 }
 

@@ -70,14 +70,14 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
         if (s->stages[i].work < (int32_t)s->n_work) continue;
         l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
         l->kind = DLP_LINK_CLAIM;
-        l->capacity = s->source_cells;
-        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
+        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
+        l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
-    if (s->sink_cells == 0) return n;
+    if (dlpi_seen_buffers(s) == 0) return n;
     l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
-    l->capacity = s->sink_cells;
-    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
+    l->capacity = dlpi_seen_buffers(s);
+    l->bytes = dlpi_times(sizeof(uint32_t), l->capacity);
     return n;
 }
 

@@ -37,7 +37,8 @@ struct dlpi_seen {
     uint32_t n_stages, n_work, n_item_work, n_workers;
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint64_t source_cells, sink_cells, sink_free;
+    const dlpi_area *areas; /* of the region */
+    uint64_t sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage after which a batch is ready for the consumer */
@@ -47,7 +48,7 @@ struct dlpi_seen {
 
 /* Words of the region, by the records that they are in. */
 struct dlpi_words {
-    const dlpi_record *rec; /* [DLPI_REC_COUNT]; type 0: there is none */
+    const dlpi_area *areas; /* [DLPI_AREAS] */
     /* read a word at an offset of the region, in a record that ends at end */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
@@ -56,34 +57,34 @@ struct dlpi_words {
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
 /* Read a word of 4 or 8 bytes at an offset inside element i of a record. False: there is none. */
-static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at, uint32_t bytes,
+static bool dlpi_word_at(const dlpi_words *w, int id, uint64_t i, uint64_t at, uint32_t bytes,
                          uint64_t *to) {
-    const dlpi_record *r = &w->rec[type];
-    if (r->type == 0 || i >= r->count || at > r->stride || bytes > r->stride - at) return false;
+    const dlpi_area *r = &w->areas[id];
+    if (i >= r->count || at > r->stride || bytes > r->stride - at) return false;
     at += r->offset + i * r->stride;
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
 /* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
    False: there is none. */
-static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
-    const uint64_t stride = w->rec[type].stride;
+static bool dlpi_words_copy(const dlpi_words *w, int id, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->areas[id].stride;
     for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
-        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        if (!dlpi_word_at(w, id, i, at, 8, &word)) return false;
         memcpy((uint8_t *)to + at, &word, sizeof word);
     }
     return true;
 }
 
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
-static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
-    const dlpi_record *r = &w->rec[type];
+static bool dlpi_words_count(const dlpi_words *w, int id, uint64_t mask, bool none, uint64_t *n) {
+    const dlpi_area *r = &w->areas[id];
     *n = 0;
-    if (r->type == 0 || r->count == 0) return true;
+    if (r->count == 0) return true;
     if (r->count > DLPI_WORDS_MAX || (r->stride != 4 && r->stride != 8)) return false;
     for (uint64_t i = 0; i < r->count; i++) {
         uint64_t word;
-        if (!dlpi_word_at(w, type, i, 0, (uint32_t)r->stride, &word)) return false;
+        if (!dlpi_word_at(w, id, i, 0, (uint32_t)r->stride, &word)) return false;
         *n += ((word & mask) == 0) == none;
     }
     return true;
@@ -98,8 +99,7 @@ static double dlpi_seen_figure(uint64_t bits) {
 
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
-    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    uint64_t n = words->areas[DLPI_REC_COUNTERS].count;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
@@ -114,17 +114,22 @@ static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     return true;
 }
 
+/* Buffers of the sink; 0 means that there is none. */
+static uint64_t dlpi_seen_buffers(const dlpi_seen *s) {
+    return s->areas[DLPI_OWN(s->final, DLPI_OWN_LINK)].count;
+}
+
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    const int buffers = DLPI_OWN(s->final, DLPI_OWN_LINK);
     memset(&s->figures, 0, sizeof s->figures);
     if (!dlpi_seen_counters(words, s)) return false;
+    if (!dlpi_words_count(words, buffers, UINT64_MAX, true, &s->sink_free)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
     }
-    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
-    s->sink_cells = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
+    return true;
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -150,18 +155,9 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end, uint32_t byt
     return true;
 }
 
-/* rec: [DLPI_REC_COUNT], written. */
-static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
-    for (int i = 0; i < DLPI_REC_COUNT; i++) {
-        const dlpi_area *a = &p->areas[i];
-        rec[i] = (dlpi_record){a->record, 0, a->offset, a->stride, a->count};
-    }
-    return (dlpi_words){rec, dlpi_word_live, p->region};
-}
-
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_copy_text(row->name, sizeof row->name, st->name);
-    row->kind = st->kind;
+    row->kind = st->ops->kind;
     row->work = st->work;
     row->ops = st->ops;
     row->tell = st->w.tell;
@@ -180,8 +176,7 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
     s->shape = p->shape;
-    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
-    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->areas = p->areas;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -209,8 +204,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
 }
 
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
-    dlpi_record rec[DLPI_REC_COUNT];
-    dlpi_words words = dlpi_words_live(p, rec);
+    const dlpi_words words = {p->areas, dlpi_word_live, p->region};
     dlpi_seen_pipe(p, s);
     dlpi_seen_kinds(&words, s); /* true: its records are its own */
 }

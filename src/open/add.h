@@ -8,7 +8,8 @@ DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc)
     st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
                   "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
-    st->sampler = *desc;
+    *(dlp_sampler_desc *)st->self = *desc;
+    st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, DLP_OK);
 }
 
@@ -16,7 +17,7 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
-    st->repeat = *desc;
+    *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
@@ -31,18 +32,11 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *desc->dataset;
-    if (st->dataset.filter && !dlpi_last_expands(p))
+    if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
+    if (st->dataset->filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
-                        st->dataset.filter);
-    if ((rc = dlpi_open_end_take(p, st)) != DLP_OK) return rc;
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
+                        st->dataset->filter);
+    return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -57,19 +51,19 @@ DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
 }
 
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+    dlp_batch_desc *d;
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
         return dlpi_add_refused(p);
-    st->batching = *desc;
+    d = st->self;
+    *d = *desc;
     st->collate = desc->collate;
     st->user = desc->collate_user;
-    if ((rc = dlpi_batch_check(p, st)) == DLP_OK && desc->out_fields) {
-        memcpy(st->fields, desc->out_fields, desc->n_out_fields * sizeof *st->fields);
-        st->batching.out_fields = st->fields;
-        rc = dlpi_keep_names(p, st, desc->n_out_fields);
-    }
+    rc = dlpi_batch_check(p, st);
+    if (rc == DLP_OK) rc = dlpi_keep_fields(p, st, desc->out_fields, desc->n_out_fields);
+    d->out_fields = st->fields;
     return dlpi_added(p, st, rc);
 }
 

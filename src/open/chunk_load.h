@@ -1,6 +1,7 @@
 /* needs: split */
 #pragma once
 /* tests: system/open/rows_at, system/stages/chunk_seams */
+#include "stages/sampler.h"
 #include "stages/split.h"
 /* ---- loading ---- */
 
@@ -117,7 +118,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .data = l.data,
                       .call = it->call,
                       .internal = &l};
-    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    dlpi_chunk_goto(&d->plan, &dlpi_near_of(w)->order, it->epoch, it->position, x);
     if (l.c.chunk_rows < x->size) return DLP_SKIP;
     if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
     return dlpi_load_runs(&l, x, it);

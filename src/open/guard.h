@@ -23,7 +23,8 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     if (!p->started) return DLP_ERR_STATE;
     memset(out, 0, sizeof *out);
     for (int w = 0; w < p->stages[guard].n_workers; w++) {
-        const dlpi_guard_block *b = dlpi_area_at(p, DLPI_REC_OWN + guard, (uint64_t)w);
+        const dlpi_guard_block *b =
+            dlpi_area_at(p, DLPI_OWN(guard, DLPI_GUARD_BLOCKS), (uint64_t)w);
         out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
         out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
         out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);

@@ -40,7 +40,8 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->sampler->sampler;
+    *out = *dlpi_sampler_of(p);
+    out->threaded = p->sampler->w.num_workers;
     out->samples_per_epoch = p->samples;
     out->world_size = (uint32_t)p->world;
     return DLP_OK;
@@ -49,29 +50,25 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
+    *out = *p->repeat;
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
 
 DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
-    const dlpi_fetch *many;
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = (dlp_fetch_desc){.dataset = &p->fetch->dataset, .in_flight = 1};
+    *out = ((const dlpi_fetch *)p->fetch->self)->d;
+    out->dataset = p->fetch->dataset;
+    out->in_flight = (int32_t)dlpi_at_once(p->fetch);
     dlpi_workers_resolved(p->fetch, &out->workers);
-    if ((many = p->fetch->self) == NULL) return DLP_OK;
-    out->fetcher = many->fetcher;
-    out->in_flight = p->fetch->in_flight;
-    out->batch_pool = many->batch_pool;
-    out->async = many->async;
     return DLP_OK;
 }
 
 DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->batcher->batching;
+    *out = *(const dlp_batch_desc *)p->batcher->self;
     out->batch_workers = p->batcher->w.num_workers;
     if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
     dlpi_workers_resolved(p->batcher, &out->workers);

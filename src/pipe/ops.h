@@ -194,13 +194,6 @@ typedef struct dlpi_reader {
                                                       by it. Any of its threads */
 } dlpi_reader;
 
-/* What a reader says of those who write: in the fetch stage's record of its own. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-} dlpi_reader_words;
-
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
 typedef struct dlpi_block {
@@ -248,9 +241,8 @@ typedef struct dlpi_stage_ops {
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
-    void (*describe)(const dlp_pipe *p,
-                     const struct dlpi_stage *st);    /* its record, for observers */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there: it writes there, too,
+                                                         what observers read once */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */

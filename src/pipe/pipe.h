@@ -9,12 +9,16 @@
    >>impl-pipe       THE PIPE AS THIS PROCESS SEES IT */
 
 typedef struct dlpi_field { /* a field laid out in a cell */
-    dlp_field f;
-    char name[32];
+    union {
+        dlp_field f;
+        const char *name; /* the name in f, which the stage owns */
+    };
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
 } dlpi_field;
+
+_Static_assert(offsetof(dlp_field, name) == 0, "the first member");
 
 typedef struct dlpi_fields {
     uint32_t n;
@@ -32,7 +36,6 @@ typedef struct dlpi_scope {
 } dlpi_scope;
 
 typedef struct dlpi_stage {
-    int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
     void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
     int id;                   /* as added */
@@ -45,15 +48,11 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_dataset dataset;
-    int32_t in_flight; /* items at once in a worker, 0: one after the other */
-    dlp_batch_desc batching;
-    dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
-    char field_names[DLP_MAX_FIELDS][32];
+    dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
+    int32_t in_flight;    /* items at once in a worker, 0: one after the other */
+    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
+    uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
@@ -116,6 +115,7 @@ typedef struct dlpi_worker {
     uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
     uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
     void *self;            /* what its kind keeps for it, or NULL */
+    void *source;          /* what the source keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -145,16 +145,12 @@ typedef struct dlpi_worker {
     uint64_t position;             /* of its first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
     uint64_t cursor;               /* of a stage in order: the next batch */
-    uint32_t near_n; /* positions near_first.. of near_epoch have the indices near[] */
-    uint64_t near_first, near_epoch;
-    dlpi_order order;
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     void *extra;         /* [source->row_bytes] of the row in its callback */
     uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
     dlpi_worker_rare *rare;
-    uint64_t near[64];
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -245,18 +241,19 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Areas of the region. One that observers read has the type of its record for an id. */
+/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
 enum {
-    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_KEPT,
-    DLPI_AREA_ZEROS,
-    DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
-    DLPI_AREA_GUARD = DLPI_AREA_OWN + DLP_MAX_STAGES
+    DLPI_PLAN_SLOTS = 1,
+    DLPI_PLAN_WORDS,
+    DLPI_PLAN_ITEMS,
+    DLPI_PLAN_OWN,
+    DLPI_PLAN_RECORDS,
+    DLPI_PLAN_INPUTS
 };
 
 typedef struct dlpi_area {
-    const char *words;      /* its line of the plan; NULL: it has none, or it is part of one */
-    uint32_t record, align; /* record: DLPI_REC_*, 0: none */
+    const char *words; /* its line of the plan; NULL: it has none */
+    int plan;          /* DLPI_PLAN_*, 0: none */
     uint64_t offset, stride, count;
 } dlpi_area;
 
@@ -332,7 +329,8 @@ struct dlp_pipe {
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
     /* the chain, once checked */
-    dlpi_stage *sampler, *repeat, *fetch, *batcher;
+    dlpi_stage *sampler, *fetch, *batcher;
+    const dlp_repeat_desc *repeat; /* always there */
     /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
        are; NULL: none */
     const dlpi_keeper_ops *keeper;
@@ -376,8 +374,9 @@ struct dlp_pipe {
     int all_inline; /* nobody works but the consumer */
     int any_inline;
     /* layout */
-    dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
-    uint64_t region_bytes, share_bytes;
+    dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
+    const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
+    uint64_t region_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
@@ -437,6 +436,10 @@ struct dlp_pipe {
     uint32_t live_word; /* futex: threads that ended */
 };
 
+static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
+    return p->sampler->self; /* each kind of sampler begins with it */
+}
+
 /* A counter's ring has the bytes of a worker's. */
 static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
     return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
@@ -446,12 +449,17 @@ static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
 /* Put an area after those that are there. */
-static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_t stride,
-                                 uint64_t count, uint32_t align) {
-    dlpi_area *a = &p->areas[id];
-    uint32_t record = id < DLPI_REC_COUNT && count > 0 ? (uint32_t)id : 0;
-    *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
-    p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
+static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
+                                 uint32_t align) {
+    p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
+    p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
+}
+/* Put an area that has a line in the plan. */
+static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
+                                  uint64_t count, uint32_t align) {
+    dlpi_area_add(p, id, stride, count, align);
+    p->areas[id].plan = plan;
+    p->areas[id].words = words;
 }
 /* The same in a slot, or what else has an end at *at; returns where it begins. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
@@ -512,7 +520,7 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
     return (dlpi_fmeta *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.fmeta);
 }
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
-    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
+    return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_REC_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(

@@ -42,7 +42,7 @@
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 2u
+#define DLPI_FORMAT 3u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -61,34 +61,39 @@
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
-/* What observers read: the header, this table, and what its records speak of. Types are only ever
-   added, structs only ever grow at their ends, and a record says how far its elements are apart: so
-   an older monitor reads a newer region. What else changes takes a new DLPI_FORMAT. */
+/* Areas of the region. The pipe has those below. Each stage has up to DLPI_OWN_AREAS of its own, by
+   numbers of its kind; DLPI_OWN gives their ids. Observers read the header, the table of records,
+   and the areas of which records speak. These are the pipe's areas below DLPI_REC_COUNT, and all
+   areas of a stage but the last. Numbers are only ever added, structs only ever grow at their ends,
+   and a record says how far its elements are apart. So an older monitor reads a newer region. What
+   else changes takes a new DLPI_FORMAT. The plan has the areas of one class by their ids. */
 enum {
     DLPI_REC_CTL = 1,
-    DLPI_REC_WORKERS,
-    DLPI_REC_SLOTS,
-    DLPI_REC_CELLS,
     DLPI_REC_ITEM_CELLS,
-    DLPI_REC_TRACE,
+    DLPI_REC_CELLS,
+    DLPI_REC_ZEROS,
+    DLPI_REC_SLOTS,
     DLPI_REC_TABLE,
+    DLPI_REC_SHARE,
+    DLPI_REC_TRACE,
+    DLPI_REC_WORKERS,
     DLPI_REC_ORDER,
     DLPI_REC_PIPE,
     DLPI_REC_STAGES,
     DLPI_REC_TAKEN,
     DLPI_REC_FIELDS,
-    DLPI_REC_SHARE,
-    DLPI_REC_KEPT,
-    DLPI_REC_SOURCE,
-    DLPI_REC_SOURCE_CELLS,
-    DLPI_REC_LENDER,
-    DLPI_REC_RESIDENT, /* a word for each of what stays */
-    DLPI_REC_SINK,     /* a word for each of its buffers */
     DLPI_REC_COUNTERS, /* of the user's */
-    DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
-    DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
-    DLPI_REC_COUNT
+    DLPI_REC_COUNT,
+    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
+    DLPI_AREA_GUARD,
+    DLPI_AREA_OWN,       /* of the stages: DLPI_OWN */
+    DLPI_OWN_LINK = 0,   /* the number of cells of inputs, and of the sink's buffers, for links */
+    DLPI_OWN_HIDDEN = 3, /* the number of the one that no observer reads */
+    DLPI_OWN_AREAS,
+    DLPI_AREAS = DLPI_AREA_OWN + DLPI_OWN_AREAS * DLP_MAX_STAGES
 };
+#define DLPI_OWN(stage, number) (DLPI_AREA_OWN + (int)(stage)*DLPI_OWN_AREAS + (number))
+#define DLPI_RECORDS 37 /* more than are used: few stages show observers more than one area */
 
 /* A counter of the user's, as it is now: words, which observers copy one by one. */
 typedef struct dlpi_counter_rec {
@@ -97,8 +102,9 @@ typedef struct dlpi_counter_rec {
     char name[32], unit[16];
 } dlpi_counter_rec;
 
-typedef struct dlpi_record {
-    uint32_t type, id;
+typedef struct dlpi_record { /* of an area that is there */
+    int32_t stage;           /* whose own it is, -1: the pipe's */
+    uint32_t number;
     uint64_t offset, stride, count;
 } dlpi_record;
 
@@ -111,7 +117,7 @@ typedef struct dlpi_region {
     uint32_t n_records, record_bytes;
     uint64_t records_at; /* records[] from the region's beginning */
     uint64_t reserved;
-    dlpi_record records[DLPI_REC_COUNT];
+    dlpi_record records[DLPI_RECORDS];
 } dlpi_region;
 
 /* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
@@ -169,11 +175,6 @@ typedef struct dlpi_field_rec {
     int64_t shape[DLP_MAX_DIMS];
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
-
-/* Items that are kept: cells [n_cells] of cell_bytes each, from cells_at of the region on. */
-typedef struct dlpi_kept_rec {
-    uint64_t n_cells, cell_bytes, cells_at, n_items;
-} dlpi_kept_rec;
 
 /* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
 typedef struct dlpi_share {
@@ -313,13 +314,12 @@ typedef struct dlpi_fmeta {
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_counter_rec) == 80, "region layout");
-_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
+_Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_RECORDS, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,

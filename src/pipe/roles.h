@@ -149,8 +149,11 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlp_repeat_desc dlpi_one_epoch = {0, 0, NULL, NULL};
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
+    p->repeat = &dlpi_one_epoch;
     p->source = &dlpi_no_source;
     p->keeper = &dlpi_no_keeper;
     p->kept_by = -1;

@@ -51,7 +51,7 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 /* The sampler's function gave an index that the dataset does not have. */
 static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
-             w->item.index, w->p->fetch->dataset.n_items);
+             w->item.index, w->p->fetch->dataset->n_items);
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
@@ -111,7 +111,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+    if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
         memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row);
@@ -124,7 +124,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row) {
     const dlp_pipe *p = w->p;
-    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    if (w->item.index >= p->fetch->dataset->n_items) return dlpi_row_no_item(w, t, row);
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);

@@ -21,7 +21,7 @@ struct dlp_monitor {
     int fd;           /* the region; -1: let go of */
     int proc, number; /* /proc/PID, and the memfd's number there; -1: not watched */
     dlp_monitor_info info;
-    dlpi_record rec[DLPI_REC_COUNT];
+    dlpi_area areas[DLPI_AREAS]; /* that its records speak of */
     dlpi_pipe_rec pipe;
     dlpi_stage_rec stages[DLP_MAX_STAGES];
     dlpi_seen seen;               /* of what follows */
@@ -43,20 +43,21 @@ struct dlp_monitor {
 #define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
 
 /* Read n bytes at an offset inside element i of a record. */
-static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t offset, void *to,
+static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
-    const dlpi_record *r = &m->rec[type];
+    const dlpi_area *r = &m->areas[id];
     if (i >= r->count || offset > r->stride || n > r->stride - offset) return false;
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
-    if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
-    if (m->rec[r->type].type != 0) return DLPI_VIEW_FAULT(err, "record %u is there twice", r->type);
+    const int id = dlpi_record_id(r);
+    if (id == 0) return DLP_OK; /* of a newer version */
+    if (m->areas[id].count != 0) return DLPI_VIEW_FAULT(err, "area %d is there twice", id);
     if (r->offset % 8 != 0 || r->offset > total ||
         (r->count > 0 && r->stride > (total - r->offset) / r->count))
-        return DLPI_VIEW_FAULT(err, "record %u is outside the region", r->type);
-    m->rec[r->type] = *r;
+        return DLPI_VIEW_FAULT(err, "area %d is outside the region", id);
+    m->areas[id] = (dlpi_area){NULL, 0, r->offset, r->stride, r->count};
     return DLP_OK;
 }
 
@@ -64,7 +65,7 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     dlpi_region h;
     struct stat st;
     uint64_t bytes;
-    memset(m->rec, 0, sizeof m->rec);
+    memset(m->areas, 0, sizeof m->areas);
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
         return DLPI_VIEW_FAULT(err, "no file of memory");
     bytes = (uint64_t)st.st_size;
@@ -94,8 +95,8 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
 }
 
 /* Are there `count` of these, as large as they must be? */
-static bool dlpi_view_has(const dlp_monitor *m, int type, uint64_t stride, uint64_t count) {
-    return m->rec[type].type != 0 && m->rec[type].stride >= stride && m->rec[type].count == count;
+static bool dlpi_view_has(const dlp_monitor *m, int id, uint64_t stride, uint64_t count) {
+    return m->areas[id].stride >= stride && m->areas[id].count == count;
 }
 
 /* Can there be a pipe of these numbers? All that is read later is counted by them: the bounds are
@@ -117,10 +118,10 @@ static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
     const uint64_t lanes = (uint64_t)r->n_workers + 1;
     return dlpi_view_has(m, DLPI_REC_STAGES, sizeof(dlpi_stage_rec), r->n_stages) &&
            dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
-           dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
-           dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
+           dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->areas[DLPI_REC_ORDER].stride == 4 &&
+           dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->areas[DLPI_REC_TAKEN].stride == 1 &&
            dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
-           m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
+           m->areas[DLPI_REC_WORKERS].stride % 8 == 0 &&
            dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
            dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
 }
@@ -154,7 +155,7 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
         if (owned[s->first_worker + k]++ != 0) return false;
     if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
     return s->stage_words_offset % 8 == 0 &&
-           s->stage_words_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
+           s->stage_words_offset <= m->areas[DLPI_REC_SLOTS].stride - 8;
 }
 
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
@@ -207,6 +208,7 @@ static void dlpi_view_point(dlp_monitor *m) {
     s->trace_stride = s->trace_events * sizeof *m->trace;
     for (uint32_t i = 0; i < s->n_stages; i++) dlpi_view_stage(m, i);
     s->final = s->work[s->n_work - 1];
+    s->areas = m->areas;
 }
 
 static void dlpi_view_free(dlp_monitor *m) {
@@ -290,14 +292,14 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
     uint64_t tail;
     if (!dlpi_view_read(m, DLPI_REC_CTL, 0, offsetof(dlpi_ctl, tail), &tail, 8) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c) ||
-        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->rec[DLPI_REC_ORDER].offset))
+        !dlpi_read_at(m->fd, order, s->ring * sizeof *order, m->areas[DLPI_REC_ORDER].offset))
         return false;
     for (uint32_t i = 0; i < s->ring; i++)
         if (order[i] >= s->n_slots) return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
     memcpy(m->order, order, s->ring * sizeof *order);
     if (!dlpi_view_ready(m, c->base, tail)) return false;
-    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->rec[DLPI_REC_TAKEN].offset) ||
+    if (!dlpi_read_at(m->fd, m->taken, s->ring, m->areas[DLPI_REC_TAKEN].offset) ||
         !dlpi_view_read(m, DLPI_REC_CTL, 0, 0, c, sizeof *c))
         return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
@@ -377,7 +379,7 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
 }
 
 static bool dlpi_view_kinds(dlp_monitor *m) {
-    const dlpi_words words = {m->rec, dlpi_view_word, m};
+    const dlpi_words words = {m->areas, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
     return dlpi_seen_kinds(&words, &m->seen);
 }

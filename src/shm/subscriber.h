@@ -264,8 +264,11 @@ static const dlpi_sharing_ops dlpi_share_ops = {
 
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    dlpi_share h;
-    p->share_bytes = 0;
+    const char *bad = p->sink_stage     ? "a transfer stage: a device's memory can't be shared"
+                      : p->lender_stage ? "a split stage: its views can't be shared"
+                      : p->d.unordered  ? "unordered: a shared pipe delivers in order"
+                      : p->barrier      ? "set_epoch: a subscriber may be epochs behind"
+                                        : NULL;
     p->sharing = &dlpi_unshared;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
@@ -274,28 +277,14 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
             "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
-    if (p->sink_stage)
-        return dlpi_shm_fail(
-            p, DLP_ERR_ARG, "shm.share",
-            "shm.share must be 0 with a transfer stage: a device's memory can't be shared");
-    if (p->lender_stage)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "shm.share must be 0 with a split stage: its views can't be shared");
-    if (p->d.unordered)
-        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
-                             "shm.share must be 0 with unordered: a shared pipe delivers in order");
-    if (p->barrier)
-        return dlpi_shm_fail(
-            p, DLP_ERR_ARG, "shm.share",
-            "shm.share must be 0 with set_epoch: a subscriber may be epochs behind");
+    if (bad != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "shm.share", "shm.share must be 0 with %s", bad);
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
                 p, DLP_ERR_ARG, "shm.share",
                 "shm.share needs workers in each stage: an inline one runs in next only");
-    p->sampler->sampler.threaded = 1;
-    p->share_bytes =
-        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
+    p->sampler->w.num_workers = 1;
     p->sharing = &dlpi_share_ops;
     p->others = 1;
     p->used_at_first = s->d.serve_only ? 0u : 1u;
@@ -304,7 +293,13 @@ static int dlpi_share_resolve(dlp_pipe *p) {
 }
 
 static void dlpi_share_areas(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    dlpi_share h;
+    if (!dlpi_is_shared(p)) return;
+    dlpi_area_told(
+        p, DLPI_REC_SHARE, DLPI_PLAN_RECORDS, "subscribers",
+        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots), 1,
+        4096);
 }
 
 static int dlpi_share_begin(dlp_pipe *p) {
@@ -371,13 +366,13 @@ struct dlp_subscriber {
 };
 
 static dlpi_bslot *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
-    const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
+    const dlpi_area *r = &c->m->areas[DLPI_REC_SLOTS];
     return (dlpi_bslot *)(void *)(c->map + r->offset + s * r->stride);
 }
 
 /* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
-    uint64_t stride = c->m->rec[DLPI_REC_SLOTS].stride;
+    uint64_t stride = c->m->areas[DLPI_REC_SLOTS].stride;
     return at % (each < 8 ? each : 8) == 0 && at <= stride && n <= (stride - at) / each;
 }
 
@@ -398,7 +393,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
    as many rows as it pleased, within the field's capacity, and lengths, as ragged ones have. */
 static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_rec *r) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    const uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride, rows = p->batch_rows;
+    const uint64_t cell = c->m->areas[DLPI_REC_CELLS].stride, rows = p->batch_rows;
     uint64_t items;
     if (r->ndim < 0 || r->ndim >= DLP_MAX_DIMS || r->elem_bytes < 1 || r->elem_bytes > 8)
         return false;
@@ -413,14 +408,15 @@ static bool dlpi_subscriber_field_ok(const dlp_subscriber *c, const dlpi_field_r
 /* Do all parts of a slot and a cell lie in it? Others may write the region: what is checked here is
    a copy of its numbers, and they are not read again. */
 static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
-    bool ok = c->m->rec[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
+    bool ok =
+        c->m->areas[DLPI_REC_CELLS].count >= c->m->pipe.n_slots && dlpi_subscriber_slots_ok(c);
     for (uint32_t f = 0; ok && f < c->n_fields; f++)
         ok = dlpi_subscriber_field_ok(c, &c->fields[f]);
     return ok;
 }
 
 static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
-    const dlpi_record *r = &c->m->rec[DLPI_REC_SHARE];
+    const dlpi_area *r = &c->m->areas[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
     return dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, h, sizeof *h) &&
            (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_subscribers >= 1 &&
@@ -431,9 +427,9 @@ static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
 }
 
 static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
-    const dlpi_record *fields = c->m->rec + DLPI_REC_FIELDS;
+    const dlpi_area *fields = c->m->areas + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
-    if (c->m->rec[DLPI_REC_SHARE].count == 0)
+    if (c->m->areas[DLPI_REC_SHARE].count == 0)
         return dlpi_error_set(err, DLP_ERR_STATE, "name",
                               "the pipe is not shared: its "
                               "dlp_shm_desc.share is DLP_SHARE_NONE");
@@ -466,8 +462,8 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     if ((fcntl(c->fd, 1034) & 6) != 6) /* F_GET_SEALS: shrink, grow */
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region is not sealed");
     c->bytes = (uint64_t)st.st_size;
-    for (int i = 1; i < DLPI_REC_COUNT; i++) {
-        const dlpi_record *r = &c->m->rec[i];
+    for (int i = 1; i < DLPI_AREAS; i++) {
+        const dlpi_area *r = &c->m->areas[i];
         uint64_t to = r->offset + r->stride * r->count; /* checked by the monitor */
         if (r->count > 0 && to > end) end = to;
     }
@@ -477,8 +473,8 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     if (at == MAP_FAILED)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "name", "mmap: %s", strerror(errno));
     c->map = at;
-    c->share = (dlpi_share *)(void *)(c->map + c->m->rec[DLPI_REC_SHARE].offset);
-    c->ctl = (dlpi_ctl *)(void *)(c->map + c->m->rec[DLPI_REC_CTL].offset);
+    c->share = (dlpi_share *)(void *)(c->map + c->m->areas[DLPI_REC_SHARE].offset);
+    c->ctl = (dlpi_ctl *)(void *)(c->map + c->m->areas[DLPI_REC_CTL].offset);
     return DLP_OK;
 }
 
@@ -553,7 +549,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
                                   dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
-    const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
+    const dlpi_area *cells = &c->m->areas[DLPI_REC_CELLS];
     uint8_t *slot = (uint8_t *)dlpi_subscriber_slot(c, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
@@ -652,7 +648,7 @@ static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32
 /* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
 static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     const uint32_t *order_ring =
-        (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
+        (const uint32_t *)(const void *)(c->map + c->m->areas[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     uint64_t header;
     *s = DLPI_LOAD_RLX(&order_ring[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */

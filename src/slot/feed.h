@@ -62,7 +62,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
-        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        dlpi_copy_text(e.stage, sizeof e.stage, "repeat");
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
@@ -108,8 +108,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
         uint64_t ns;
-        if (p->work[k]->dataset.n_fields == 0 && (p->work[k]->held & DLPI_HELD_READS) == 0)
-            continue;
+        if (p->work[k]->dataset == NULL && (p->work[k]->held & DLPI_HELD_READS) == 0) continue;
         ns = dlpi_item_cost(p, p->work[k]);
         if (ns == 0 && p->schedule.published < 64) return 0; /* later: hardly any are its */
         if (ns > most) most = ns;

@@ -18,19 +18,19 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
 
 /* A fetch stage has the dataset: has that a length? */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset.open_end;
+    p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
-    if (st->dataset.n_items != 0)
+    if (st->dataset->n_items != 0)
         return dlpi_bad(p, st->name, "dataset.n_items",
                         "0 with dataset.open_end. A source that counts its items has an end.",
-                        (int64_t)st->dataset.n_items);
-    st->dataset.n_items = DLPI_MAX_ITEMS;
+                        (int64_t)st->dataset->n_items);
+    st->dataset->n_items = DLPI_MAX_ITEMS;
     return DLP_OK;
 }
 
 /* n_items of states. */
 static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
-    return p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+    return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
 }
 
 /* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
@@ -147,7 +147,7 @@ static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
 
 /* A stage that needs a number of items, beside a dataset that has none. */
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
-    const bool read = dlpi_reader_of(&p->fetch->dataset) != NULL;
+    const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
         p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
         "dataset.open_end is 1%s, must be 0 with stage \"%s\", which needs the number "
@@ -161,12 +161,12 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+    dlpi_within(p, sampler, "order", dlpi_sampler_of(p)->order, DLP_ORDER_SEQUENTIAL,
                 DLP_ORDER_SEQUENTIAL,
-                p->sampler->sampler.order == DLP_ORDER_SHUFFLED
+                dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED
                     ? "DLP_ORDER_SEQUENTIAL, and shuffle 0, with dataset.open_end"
                     : "DLP_ORDER_SEQUENTIAL with dataset.open_end");
-    if (p->sampler->sampler.subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
+    if (dlpi_sampler_of(p)->subset) dlpi_not_null(p, sampler, "subset", "with dataset.open_end");
     dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
                 "0 with dataset.open_end, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,

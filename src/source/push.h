@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/source/push, system/source/push_life, system/shm/shm_push, model/model_links */
-#include "work/workers.h"
+#include "stages/fetch.h"
 #include "queue/credit.h"
 #include "source/mapped.h"
 #include "source/push_door.h"
@@ -260,7 +260,7 @@ static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
 /* Tell observers, and the log, that the reader is alone, or no longer. */
 static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uint32_t last) {
     char text[200];
-    dlpi_reader_words *words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    dlpi_reader_words *words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
     if (words != NULL) {
         DLPI_STORE_RLX(&words->ended, (uint64_t)s->n_ended); /* for people, here and below */
         DLPI_STORE_RLX(&words->writers, (uint64_t)s->writers);
@@ -375,14 +375,14 @@ static const char dlpi_push_words[] = "pushed items that may be asked for again"
 /* The first item of a pipe: are rows asked for again in it? */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
-    const int area = DLPI_AREA_OWN + p->fetch->id;
+    const int area = DLPI_OWN(p->fetch->id, DLPI_READER_ROWS);
     dlpi_reader_words *words;
     if (DLPI_LIKELY(dlpi_push_reads(s, p))) return 0;
     if (DLPI_LOAD_RLX(&s->begun) != 0) /* our own store */
         return dlp_fail(it->call, 0, "another pipe reads this push");
     s->given = s->damaged = s->alone_ns = 0;
     s->lost = false;
-    words = dlpi_area_if(p, DLPI_REC_OWN + p->fetch->id);
+    words = dlpi_area_if(p, DLPI_OWN(p->fetch->id, DLPI_READER_WORDS));
     s->kept = p->areas[area].words == dlpi_push_words ? dlpi_area_if(p, area) : NULL;
     s->n_kept = p->areas[area].count;
     if (p->rows_end != p->fetch && s->kept == NULL)

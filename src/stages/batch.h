@@ -8,7 +8,7 @@
 
 /* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
    else is asked for in vain is told by a warning (dlpi_live_idle). */
-static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch_workers"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch_workers"},
@@ -18,7 +18,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
                          : w->worker_exit ? "worker_exit"
                          : w->tell        ? "tell"
                                           : NULL;
-    if (st->batching.collate != NULL || st->batching.batch_workers > 0) return DLP_OK;
+    if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
     if (called != NULL)
         return dlpi_not_null(p, st->name, called, "without a collate or batch_workers");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
@@ -30,7 +30,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
         {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
     };
-    const dlp_batch_desc *d = &st->batching;
+    const dlp_batch_desc *d = st->self;
     bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
@@ -39,7 +39,10 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
         dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
                  d->workers.num_workers);
-    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
+    st->w.num_workers = d->batch_workers > 0 ? d->batch_workers : 0;
+    p->global_batch = d->batch_size;
+    p->last = d->last;
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st, d) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
 
@@ -48,7 +51,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 #define DLPI_COLLATORS 64
 
 static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_batch_desc *b = &st->batching;
+    const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
     if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
         st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
@@ -62,6 +65,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .at = offsetof(dlp_pipe, batcher),
+    .self_bytes = sizeof(dlp_batch_desc),
     .foretold = dlpi_batch_foretold,
     DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},

@@ -33,9 +33,11 @@ typedef struct dlpi_cache_cell {
     uint8_t bytes[8];
 } dlpi_cache_cell;
 
+enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t bytes;         /* its budget */
-    uint64_t n_cells, cell_bytes, n_items;
+    uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
@@ -59,22 +61,23 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
 }
 
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_KEPT, cell);
+    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), cell);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* What is with a row on its way to the cache. */
+/* The word of a row on its way to the cache. It is there if stages lie between. */
+static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
+                        (uint64_t)s * p->batch_rows + row);
+}
 static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
     if (p->kept_by == 0) return;
-    mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+    *dlpi_cache_word(p, s, row) = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
-    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper_stage->id, 0);
-    if (p->kept_by == 0) return false;
-    return mark[(uint64_t)s * p->batch_rows + row] ==
-           dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+    return p->kept_by != 0 &&
+           *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
 /* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
@@ -166,45 +169,36 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
 /* Cells for all items, or as many as the budget has room for. */
 static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
-    uint64_t n;
+    const uint64_t n = p->fetch->dataset->n_items;
     c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_items = p->fetch->dataset.n_items;
-    n = c->bytes / c->cell_bytes;
-    c->n_cells = n < c->n_items ? n : c->n_items;
-    dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8,
+    c->n_cells = c->bytes / c->cell_bytes < n ? c->bytes / c->cell_bytes : n;
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells",
+                   c->cell_bytes, c->n_cells, 4096);
 }
 
-static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_cache *c = st->self;
-    dlpi_kept_rec *r = dlpi_area_at(p, DLPI_REC_KEPT, 0);
-    r->n_cells = c->n_cells;
-    r->cell_bytes = c->cell_bytes;
-    r->cells_at = p->areas[DLPI_AREA_KEPT].offset;
-    r->n_items = c->n_items;
+static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
+    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
+        p->fetch->dataset->n_items;
 }
 
-/* What of the cache is in use; a record that says nonsense is taken for no cache. */
+/* What of the cache is in use. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0;
-    dlpi_kept_rec r;
-    DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1 ||
-        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
-        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
-        return true;
+    uint64_t kept = 0, n;
+    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ITEMS), 0, 0, 8, &n)) return false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * r.cell_bytes;
-    out->cache_capacity = r.n_cells * r.cell_bytes;
-    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
+    out->cache_bytes = dlpi_times(kept, cells->stride);
+    out->cache_capacity = dlpi_times(cells->count, cells->stride);
+    out->cache_all_bytes = dlpi_times(n, cells->stride);
     return true;
 }
 
@@ -222,7 +216,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .self_bytes = sizeof(dlpi_cache),
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,
-    .describe = dlpi_cache_describe,
+    .live = dlpi_cache_live,
     .seen = dlpi_cache_seen,
     .keeper = &dlpi_cache_keeper,
 };

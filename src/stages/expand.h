@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/stages/expand, system/inputs/inputs_random */
 #include "api/expand.h"
+#include "inputs/dataset.h"
 #include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
@@ -43,7 +44,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
-    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     for (uint32_t r = t->row; r < t->end; r++) {
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
@@ -98,8 +99,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
     if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
 /* The fields of the items are the stage's own, if it has any. */
@@ -113,10 +113,8 @@ static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
         fetch->ops = &x->copies;
     }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
-    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
-    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
-    fetch->dataset.n_fields = x->d.n_fields;
+    fetch->dataset->fields = st->fields;
+    fetch->dataset->n_fields = st->n_fields;
     return DLP_OK;
 }
 

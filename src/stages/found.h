@@ -48,7 +48,6 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     q->d = *d;
-    st->own = (void (*)(void))d->load;
     st->user = d->user;
     q->most_items = d->max_items;
     q->least_items = d->min_items ? d->min_items : 1;
@@ -64,9 +63,9 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",

@@ -39,6 +39,8 @@ typedef struct dlpi_guard_block {
     uint8_t pad[DLPI_LINE - 32];
 } dlpi_guard_block;
 
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_guard { /* what the stage keeps */
     uint32_t n, id;
     uint32_t at[DLP_MAX_FIELDS]; /* number among the items' fields */
@@ -79,9 +81,9 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_guard_block), (uint64_t)st->n_workers,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, dlpi_times(p->n_slots, p->batch_rows),
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
+                  (uint64_t)st->n_workers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
                   DLPI_LINE);
 }
 
@@ -150,11 +152,11 @@ static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i
 /* ---- a row ---- */
 
 static dlpi_guard_block *dlpi_guard_block_of(const dlpi_worker *w) {
-    return dlpi_area_at(w->p, DLPI_REC_OWN + w->st->id, (uint64_t)w->id);
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_BLOCKS), (uint64_t)w->id);
 }
 
 static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
-    return dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, row);
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
 }
 
 /* Count the item in the worker's hands, once: see above. */
@@ -211,12 +213,12 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
 }
 
 static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
-    uint64_t one, n = words->rec[type].type == 0 ? 0 : words->rec[type].count;
+    const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
+    uint64_t one, n = words->areas[id].count;
     if (n > DLP_MAX_WORKERS) return false;
     for (uint64_t w = 0; w < n; w++)
         for (uint64_t k = 0; k < (uint64_t)DLP_MAX_FIELDS * DLPI_GUARD_KINDS; k++) {
-            if (!dlpi_word_at(words, type, w, k * 8, 8, &one)) return false;
+            if (!dlpi_word_at(words, id, w, k * 8, 8, &one)) return false;
             s->figures.stages[stage].own[k % DLPI_GUARD_KINDS] += one;
         }
     return true;

@@ -2,8 +2,7 @@
 #pragma once
 /* tests: system/stages/join, system/stages/join_random, system/stages/join_hostile */
 #include "api/join.h"
-#include "cells/fields.h"
-#include "flight/in_flight.h"
+#include "inputs/dataset.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
    A stage of rows like an item map: it claims what the stage before has done. What it works on is
@@ -14,7 +13,7 @@
    that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch many;       /* with many at once; first, for its worker's functions */
+    dlpi_fetch fetch;      /* first, for its worker's functions */
     int how;
 } dlpi_join;
 
@@ -28,22 +27,16 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     ((dlpi_join *)st->self)->how = d->how;
     rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     if (rc != DLP_OK) return rc;
-    if (d->fetch.dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
-    st->dataset = *d->fetch.dataset;
-    if (st->dataset.open_end)
+    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
+    if (st->dataset->open_end)
         return dlpi_bad(p, st->name, "dataset.open_end",
                         "0 in a join: a stream's items have no numbers that others' rows go by",
-                        st->dataset.open_end);
-    if (st->dataset.filter)
+                        st->dataset->open_end);
+    if (st->dataset->filter)
         return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset.filter);
-    st->item = st->dataset.fetch;
-    st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
-    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
-    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
-    st->dataset.fields = st->fields;
-    return dlpi_keep_names(p, st, st->dataset.n_fields);
+                        st->dataset->filter);
+    return st->dataset->n_items > 0 ? DLP_OK
+                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
 }
 
 static const char *dlpi_join_word(const dlpi_stage *st) {
@@ -70,7 +63,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 /* A mix: the items that have the next numbers. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = &p->stages[st->prev];
-    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset.n_items, n = st->dataset.n_items;
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
     int rc = dlpi_join_others(p, st);
     if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
     if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
@@ -86,22 +79,22 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     if (n > most)
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
-    p->fetch->dataset.n_items += n;
+    p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
     return DLP_OK;
 }
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset.n_items - p->datasets.n_added;
+    uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
-        first += s->dataset.n_items;
-    if (st->dataset.n_fields != p->datasets.n_fields)
+        first += s->dataset->n_items;
+    if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
                            ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset.n_fields);
+                           p->datasets.n_fields, st->dataset->n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
-        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -111,32 +104,32 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset.n_items,
-                             !st->dataset.writes_all_bytes};
+    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset->n_items,
+                             !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     uint32_t n = p->datasets.n_fields;
-    if (st->dataset.n_items != p->fetch->dataset.n_items)
+    if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
                            ": rows have an item of each",
-                           st->dataset.n_items, p->fetch->dataset.n_items);
-    if (n + st->dataset.n_fields > DLP_MAX_FIELDS)
+                           st->dataset->n_items, p->fetch->dataset->n_items);
+    if (n + st->dataset->n_fields > DLP_MAX_FIELDS)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
                            "a row has 16 at most",
-                           st->dataset.n_fields, n);
-    for (uint32_t i = 0; i < st->dataset.n_fields; i++)
+                           st->dataset->n_fields, n);
+    for (uint32_t i = 0; i < st->dataset->n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+            if (strcmp(st->dataset->fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->dataset->fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
-    p->datasets.n_fields += st->dataset.n_fields;
-    st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
-                             !st->dataset.writes_all_bytes};
+    memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
+    p->datasets.n_fields += st->dataset->n_fields;
+    st->scope = (dlpi_scope){n, st->dataset->n_fields, 0, st->dataset->n_items,
+                             !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 

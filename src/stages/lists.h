@@ -11,17 +11,19 @@
    its list, and after it. */
 
 typedef struct dlpi_lists {
-    bool begun; /* the epoch below: n and index are its list fetched ahead */
+    dlp_sampler_desc sampler; /* first, as of any sampler */
+    bool begun;               /* the epoch below: n and index are its list fetched ahead */
     uint64_t epoch;
     int64_t n;                       /* 0: it has no other */
     uint64_t *index;                 /* [global_batch] */
     dlpi_source_state before, after; /* that list, as the sampler saves it */
+    dlpi_order order;                /* of replacements */
 } dlpi_lists;
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
 
 static int dlpi_lists_sizes(dlp_pipe *p) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
@@ -40,13 +42,17 @@ static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 1;
 }
 
+static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+}
+
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 2 * sizeof(dlpi_source_state);
 }
 
 static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
@@ -60,12 +66,12 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
 /* Ask for one list; keeps the states before and after it. */
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int64_t n = b->next(b->user, p->schedule.epoch, l->index, p->global_batch);
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
-        if (l->index[i] >= p->fetch->dataset.n_items)
+        if (l->index[i] >= p->fetch->dataset->n_items)
             return dlpi_lists_fail(p, "the batch sampler's next gave an index past the items; it",
                                    n);
     l->n = n;
@@ -82,7 +88,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
 
 static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;
     l->begun = true;
     l->epoch = p->schedule.epoch;
@@ -113,7 +119,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc;
     l->begun = false;
     if (to->batch == 0) return DLP_OK;
@@ -140,7 +146,7 @@ static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
 static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                 uint64_t position, uint32_t k) {
     if (k == 0) return dlpi_slot_index(w->p, s)[row];
-    return dlpi_order_replacement(&w->order, epoch, position, k);
+    return dlpi_order_replacement(&dlpi_lists_of(w->p)->order, epoch, position, k);
 }
 
 static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
@@ -178,8 +184,6 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    DLPI_OPS_OF_SAMPLER,
-    .self_bytes = sizeof(dlpi_lists),
-    .blocks = dlpi_lists_blocks,
-    .source = &dlpi_lists_source,
+    DLPI_OPS_OF_SAMPLER,     .self_bytes = sizeof(dlpi_lists), .blocks = dlpi_lists_blocks,
+    .live = dlpi_lists_live, .source = &dlpi_lists_source,
 };

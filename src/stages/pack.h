@@ -54,7 +54,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 /* ---- fields ---- */
 
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input_fields;
+    const dlp_field *f = x->input.fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
         return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
                         x->input.n_fields);
@@ -81,16 +81,16 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
     k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input.fields[0].shape[0];
     for (uint32_t i = 0; i < n; i++) {
-        fetch->fields[i].shape[0] = t;
-        fetch->fields[i].max_per_batch = 0;
+        k->fields[i] = k->x.input.fields[i];
+        k->fields[i].shape[0] = t;
+        k->fields[i].max_per_batch = 0;
     }
-    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
-    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
-    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
-    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
-    fetch->dataset.n_fields = n + 2;
+    k->fields[n] = (dlp_field){"cu_seqlens", DLP_I32, 1, {k->most + 1}, 0, 0};
+    k->fields[n + 1] = (dlp_field){"position_ids", DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset->fields = k->fields;
+    fetch->dataset->n_fields = n + 2;
     return DLP_OK;
 }
 
@@ -237,12 +237,12 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
 }
 
 static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
     uint64_t *own = s->figures.stages[stage].own;
     if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->areas[id].count != 0; i++)
+        if (!dlpi_word_at(words, id, 0, at + i * 8, 8, &own[i])) return false;
     return true;
 }
 

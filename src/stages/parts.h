@@ -108,7 +108,6 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     if (rc != DLP_OK) return rc;
     q->d = *d;
     q->d.items = NULL;
-    st->own = (void (*)(void))d->load;
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
@@ -126,7 +125,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
 
 /* The sum of the counts is the dataset's. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
-    dlp_dataset *ds = &p->fetch->dataset;
+    dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
         return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
@@ -141,7 +140,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights) return dlpi_bad_list(p, st);
+    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
@@ -154,13 +153,13 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
 static int dlpi_parts_sizes(dlp_pipe *p) {
     dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
     int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_parts_fit(p, p->source_stage, q)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     q->batch = p->global_batch;
-    q->seed = p->sampler->sampler.seed;
+    q->seed = dlpi_sampler_of(p)->seed;
     q->samples = q->steps ? q->steps * p->global_batch
-                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset.n_items);
+                          : dlpi_order_samples(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     return dlpi_epoch_of(p, q->samples);
 }
 

@@ -12,47 +12,76 @@
    a dataset without a length positions are counted until a row says that the epoch is over. */
 
 static int dlpi_keyed_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
-        p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+        p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
     }
-    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset.n_items));
+    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
-   one. */
-static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
-                              uint64_t *index) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
-        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
-            w->near_n = left < 64 ? (uint32_t)left : 64;
-            w->near_first = from;
-            w->near_epoch = epoch;
-            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
-        }
-        index[i] = w->near[at - from];
+typedef struct dlpi_near { /* what a worker of rows has of the order */
+    dlpi_order order;
+    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint64_t first, epoch;
+    uint64_t index[64];
+    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+} dlpi_near;
+
+typedef struct dlpi_keyed {   /* what the stage keeps */
+    dlp_sampler_desc sampler; /* first, as of any sampler */
+    dlpi_near *near;          /* [workers of rows] */
+} dlpi_keyed;
+
+static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
+
+static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t n = 0;
+    for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
+        n += (uint64_t)p->work[i]->n_workers;
+    out[0] = (dlpi_block){offsetof(dlpi_keyed, near), dlpi_times(n, sizeof(dlpi_near))};
+    return 1;
+}
+
+/* Workers of rows are the first of all. */
+static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_keyed *k = st->self;
+    for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+        w->source = &k->near[w->global];
+        dlpi_order_live(p, &dlpi_near_of(w)->order);
     }
+}
+
+/* Have the block of 64 positions that this one is in: a block costs little more than one. */
+static void dlpi_near_have(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
+    k->first = at & ~UINT64_C(63);
+    k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
+    k->epoch = epoch;
+    dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
 
 static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    dlpi_near *k = dlpi_near_of(w);
     uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
     uint64_t at = slot->position + t->row;
     uint32_t n = t->end - t->row;
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
         uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take < 8 && w->st->n_workers <= 4)
-            dlpi_near_indices(w, slot->epoch, first, take, index);
+        if (take >= 8 || w->st->n_workers > 4)
+            dlpi_order_block(&k->order, slot->epoch, first, take, index);
         else
-            dlpi_order_block(&w->order, slot->epoch, first, take, index);
+            for (uint32_t i = 0; i < take; i++) {
+                if (k->epoch != slot->epoch || first + i - k->first >= k->n)
+                    dlpi_near_have(k, slot->epoch, first + i, p->samples);
+                index[i] = k->index[first + i - k->first];
+            }
         index += take;
         at += take;
         n -= take;
@@ -64,8 +93,8 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     uint64_t index;
     DLPI_UNUSED(s);
     DLPI_UNUSED(row);
-    if (k > 0) return dlpi_order_replacement(&w->order, epoch, position, k);
-    dlpi_order_block(&w->order, epoch, position, 1, &index);
+    if (k > 0) return dlpi_order_replacement(&dlpi_near_of(w)->order, epoch, position, k);
+    dlpi_order_block(&dlpi_near_of(w)->order, epoch, position, 1, &index);
     return index;
 }
 
@@ -83,22 +112,25 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
+static const dlpi_stage_ops dlpi_sampler_ops = {
+    DLPI_OPS_OF_SAMPLER, .self_bytes = sizeof(dlpi_keyed), .blocks = dlpi_keyed_blocks,
+    .live = dlpi_keyed_live, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
     };
-    if (st->repeat.epochs == DLP_NONE)
+    p->repeat = st->self;
+    if (p->repeat->epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
-    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
-    return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
+    p->barrier = p->repeat->set_epoch ? p->repeat : NULL;
+    return dlpi_check_bounds(p, st->name, p->repeat, DLPI_ROWS(bounds));
 }
 
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
-    .at = offsetof(dlp_pipe, repeat),
+    .self_bytes = sizeof(dlp_repeat_desc),
     .words = {.slow = "make the sampler's own function cheaper"},
 };

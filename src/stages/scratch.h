@@ -3,7 +3,7 @@
 /* tests: system/stages/scratch, system/stages/scratch_join, model/model_scratch */
 #include "api/scratch.h"
 #include "fail/check.h"
-#include "cells/fields.h"
+#include "inputs/dataset.h"
 #include "slot/open_end.h"
 #include "work/recover.h"
 #include "observe/seen.h"
@@ -75,6 +75,8 @@ typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its o
     bool passed;                   /* in this look a run was passed by that had gone back */
 } dlpi_scratch_hand;
 
+enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+
 typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
@@ -92,7 +94,7 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
 }
 
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->holder_stage->id, 0);
+    return dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -130,7 +132,9 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
-    w->held = group == 0 ? NULL : dlpi_area_at(p, DLPI_AREA_OWN + p->holder_stage->id, group - 1);
+    w->held = group == 0
+                  ? NULL
+                  : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -298,15 +302,12 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch
         return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
     k->n = d->n_fields;
     k->asked = d->n_cells;
-    memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
+    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
-
-static inline bool dlpi_scratch_fetches(const dlpi_stage *st) { return st->dataset.n_fields > 0; }
 
 /* Is there a callback that could write these fields? */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_dataset *ds = &p->fetch->dataset;
+    const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
@@ -334,13 +335,13 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
             "scratch fields belong to items, and stage \"%s\" cuts its batches out of "
             "chunks. Leave one of them out.",
             p->lender_stage->name);
-    if (!dlpi_scratch_fetches(writes))
+    if (writes->dataset == NULL)
         return dlpi_bad_graph(p, st->name,
                               "scratch must come directly after the stage that fetches what is "
                               "in it");
     do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
-    while (reads != NULL && dlpi_scratch_fetches(reads));
-    if (reads == NULL || reads->kind != DLP_STAGE_MAP_ITEM)
+    while (reads != NULL && reads->dataset != NULL);
+    if (reads == NULL || reads->ops->kind != DLP_STAGE_MAP_ITEM)
         return dlpi_bad_graph(p, st->name,
                               "an item map must follow scratch directly (but for a zip): it reads "
                               "what was fetched");
@@ -423,10 +424,10 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
 static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SCRATCH_HEAD),
                   dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes << k->shift,
-                  k->n_groups, 64);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SCRATCH_CELLS), DLPI_PLAN_OWN, "scratch cells",
+                   k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
 static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -450,14 +451,14 @@ static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
+    const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
-    if (!dlpi_word_at(words, type, 0, 0, 8, &n) || !dlpi_word_at(words, type, 0, 8, 8, &each))
+    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
         return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
-        if (!dlpi_word_at(words, type, 0, from + 8 * g, 8, &one)) return false;
+        if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;
         own[0] += one != 0 ? each : 0;
     }
     return true;

@@ -6,6 +6,7 @@
 #include "queue/spsc.h"
 #include "fail/check.h"
 #include "deliver/deliver.h"
+#include "inputs/epoch.h"
 #include "slot/item.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -24,6 +25,8 @@
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
+
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -83,7 +86,7 @@ _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender_stage->self; }
 
-static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
+static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->n_items; }
 
 /* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
    axis may end elsewhere. */
@@ -111,7 +114,7 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
 
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
-    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
+    uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, dlpi_sampler_of(p)->seed, c), 1);
     dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
@@ -125,7 +128,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
-    return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
+    return dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_RESIDENT), c);
 }
 static uint64_t dlpi_chunk_key(const dlp_pipe *p, uint32_t s) {
     return (dlpi_slot_at(p, s)->sequence + 1) << 16 | (uint64_t)s << 1;
@@ -282,13 +285,13 @@ static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
 static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
-    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender_stage->id, v) + at;
+    return (uint8_t *)dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_SEAM), v) + at;
 }
 
 /* Copy count rows of the chunk, from row `row` on, after what the seam buffer has. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
         if (p->sink_stage == NULL)
@@ -344,7 +347,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
 /* The view that is whole in the seam. */
 static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     uint32_t v = c->seam.v;
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -503,7 +506,7 @@ static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *d = &p->batcher->batching;
+    const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
     DLPI_UNUSED(st);
     dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
@@ -512,9 +515,9 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
     dlpi_within(p, sampler, "world_size", p->world, 1, 1,
                 "0 before a split stage, whose rank and world_size are read");
-    dlpi_within(p, sampler, "allow_uneven", p->sampler->sampler.allow_uneven, 0, 0,
+    dlpi_within(p, sampler, "allow_uneven", dlpi_sampler_of(p)->allow_uneven, 0, 0,
                 "0 before a split stage, whose allow_uneven is read");
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
+    if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
     dlpi_within(p, "", "unordered", p->d.unordered, 0, 0, "0 with a split stage");
@@ -539,7 +542,7 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
 }
 
 static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
     bool counted = dlpi_order_of(order->order)->once;
@@ -568,7 +571,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
@@ -610,7 +613,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
-    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+    if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
                  "rows in every epoch; or set within_chunks",
@@ -686,24 +689,11 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
         bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
-                  c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
-    p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
-    dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
-}
-
-static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_split *c = st->self;
-    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
-    r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
-    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
-    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
-    r->view_rows = c->view_rows;
-    r->preload_auto = c->preload_auto;
-    r->seam_buffers = c->plan.spans ? p->n_out : 0;
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_SEAM), DLPI_PLAN_OWN, "seam buffers", bytes,
+                   c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
+                   "chunks that stay: words", 8, words, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
 }
 
 static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
@@ -727,10 +717,10 @@ static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return (int)(sizeof all / sizeof *all);
 }
 
-/* The parts of views that stay the same, and the orders. */
+/* The parts of views that stay the same, the orders, and the record for observers. */
 static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
-    void *table = dlpi_area_at(p, DLPI_REC_TABLE, 0);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         dlpi_batch_view_init(p, 0, &p->out[v], t);
@@ -740,11 +730,19 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
-    dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->scheduled);
+    dlpi_order_live(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_live(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
+    r->per_epoch = p->batches_per_epoch;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
+    r->preload = c->preload;
+    r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
+    r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
+    r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
 static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
@@ -776,15 +774,15 @@ static const dlpi_lender_ops dlpi_split_lender = {
 typedef struct dlpi_chunk_counts {
     dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
     uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
-    uint64_t device_buffers, device_free;
 } dlpi_chunk_counts;
 
-static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
+static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, int32_t stage, uint64_t tail,
                                dlpi_chunk_counts *x) {
     const dlpi_chunk_rec *r = &x->r;
     uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (!dlpi_words_copy(words, DLPI_OWN(stage, DLPI_SPLIT_REC), 0, &x->r, sizeof x->r))
+        return false;
     if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
@@ -796,9 +794,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
         if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
-    x->device_buffers = words->rec[DLPI_REC_SINK].count;
-    return dlpi_words_count(words, DLPI_REC_RESIDENT, 1, false, &x->resident) &&
-           dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &x->device_free);
+    return dlpi_words_count(words, DLPI_OWN(stage, DLPI_SPLIT_RESIDENT), 1, false, &x->resident);
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
@@ -833,15 +829,13 @@ static void dlpi_chunks_wait(const dlpi_chunk_counts *x, dlp_chunk_stats *c) {
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
-    bool transfer = words->rec[DLPI_REC_SINK].count > 0;
+    bool transfer = dlpi_seen_buffers(s) > 0;
     dlpi_chunk_counts x;
-    DLPI_UNUSED(stage);
     s->delivered = &s->ctl->views;
-    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
-    if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
-    if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
+    c->taken = DLPI_LOAD_RLX(&s->ctl->delivered); /* statistics */
+    if (!dlpi_chunk_counted(words, s, stage, tail, &x)) return false;
     if (x.r.cpu_buffers == 0) return true;
-    ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
+    ready = dlpi_chunks_under_way(s, tail, dlpi_seen_buffers(s), c);
     c->preload = x.r.preload;
     c->preload_auto = x.r.preload_auto == 1;
     c->seam_buffers = x.r.seam_buffers;
@@ -858,12 +852,12 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
     c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
-    c->device_buffers = x.device_buffers;
-    c->device_free = x.device_free;
+    c->device_buffers = dlpi_seen_buffers(s);
+    c->device_free = s->sink_free;
     c->device_filled = ready;
-    used = x.device_free + ready + c->in_use;
+    used = s->sink_free + ready + c->in_use;
     if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
-    c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
+    c->device_copying = used < dlpi_seen_buffers(s) ? dlpi_seen_buffers(s) - used : 0;
     return true;
 }
 
@@ -876,6 +870,5 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .layout = dlpi_split_layout,
     .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
-    .describe = dlpi_split_describe,
     .lender = &dlpi_split_lender,
 };

@@ -24,7 +24,7 @@ static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; 
 
 /* C2 of device buffers: slot + 1 in it, 0 free */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
-    return dlpi_area_at(p, DLPI_REC_SINK, i);
+    return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
 /* Around calls of the device. */
@@ -308,7 +308,7 @@ static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
 
 static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
 /* Pointers to seam buffers. */

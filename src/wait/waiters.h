@@ -35,7 +35,7 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
 
 /* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
 static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->sampler.threaded == 0;
+    return p->sampler->w.num_workers == 0;
 }
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {

@@ -8,8 +8,8 @@
    FUZZ_SAVE      a file that holds the case being run: for the corpus, if it ends badly
 
    A case is a text file: "kind K" (which region), then lines
-     set NAME[I] VALUE      a field by name, see fields[]; of element I, or of the record of type I
-     at TYPE I OFFSET BYTES VALUE      in element I of the record of that type (0: the header)
+     set NAME[I] VALUE      a field by name, see fields[]; of element I, or of the record of area I
+     at AREA I OFFSET BYTES VALUE      in element I of the area of that id (0: the header)
      size BYTES             the file is cut, or longer
      refresh                what follows happens after the first look, before a second one
    Files called raw-* are a whole region, files called name-* a name's record. */
@@ -138,10 +138,10 @@ static void image_make(int kind) {
     rig_free(&r);
 }
 
-static const dlpi_record *record_of(const struct image *im, uint32_t type) {
+static const dlpi_record *record_of(const struct image *im, int id) {
     const dlpi_region *h = (const dlpi_region *)(const void *)im->bytes;
     for (uint32_t i = 0; i < h->n_records; i++)
-        if (h->records[i].type == type) return &h->records[i];
+        if (dlpi_record_id(&h->records[i]) == id) return &h->records[i];
     return NULL;
 }
 
@@ -169,19 +169,19 @@ static void add(fuzz_case *k, uint64_t at, uint32_t bytes, uint64_t value, int l
 /* Which element of which record an offset is in, as "at" wants it. */
 static void say(const struct image *im, const change *c) {
     const dlpi_region *h = (const dlpi_region *)(const void *)im->bytes;
-    uint32_t type = 0;
+    int id = 0;
     uint64_t i = 0, offset = c->at;
     for (uint32_t k = 0; k < h->n_records; k++) {
         const dlpi_record *r = &h->records[k];
         if (c->at < r->offset || c->at - r->offset >= r->stride * r->count) continue;
-        type = r->type;
+        id = dlpi_record_id(r);
         i = (c->at - r->offset) / r->stride;
         offset = (c->at - r->offset) % r->stride;
     }
     if (saved_n < SAVED - 200)
         saved_n += (size_t)snprintf(saved + saved_n, SAVED - saved_n,
-                                    "at %u %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n", type, i,
-                                    offset, c->bytes, c->value);
+                                    "at %d %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n", id, i, offset,
+                                    c->bytes, c->value);
 }
 
 static void save(const fuzz_case *k) {
@@ -323,9 +323,12 @@ static void run(const fuzz_case *k) {
 
 #define OF(s, f) offsetof(s, f), (uint32_t)sizeof(((s *)0)->f)
 
+/* Stages of the images of parts and of chunks. */
+enum { PARTS_STAGE = 2, CACHE_STAGE = 4, TRANSFER_STAGE = 4, SPLIT_STAGE = 5 };
+
 static const struct field {
     const char *name;
-    uint32_t type; /* of the record; 0: header; 1000: the table of records */
+    int id; /* of the area; 0: header; 1000: the table of records */
     size_t at;
     uint32_t bytes;
 } fields[] = {
@@ -338,7 +341,8 @@ static const struct field {
     {"header.n_records", 0, OF(dlpi_region, n_records)},
     {"header.record_bytes", 0, OF(dlpi_region, record_bytes)},
     {"header.records_at", 0, OF(dlpi_region, records_at)},
-    {"record.type", 1000, OF(dlpi_record, type)},
+    {"record.stage", 1000, OF(dlpi_record, stage)},
+    {"record.number", 1000, OF(dlpi_record, number)},
     {"record.offset", 1000, OF(dlpi_record, offset)},
     {"record.stride", 1000, OF(dlpi_record, stride)},
     {"record.count", 1000, OF(dlpi_record, count)},
@@ -393,31 +397,29 @@ static const struct field {
     {"ctl.tunes", DLPI_REC_CTL, OF(dlpi_ctl, tunes)},
     {"ctl.source_wait_ns", DLPI_REC_CTL, OF(dlpi_ctl, source_wait_ns)},
     {"ctl.source_moves", DLPI_REC_CTL, OF(dlpi_ctl, source_moves)},
-    {"cache.n_cells", DLPI_REC_KEPT, OF(dlpi_kept_rec, n_cells)},
-    {"cache.cell_bytes", DLPI_REC_KEPT, OF(dlpi_kept_rec, cell_bytes)},
-    {"cache.n_items", DLPI_REC_KEPT, OF(dlpi_kept_rec, n_items)},
-    {"part.state", DLPI_REC_SOURCE, OF(dlpi_input, state)},
-    {"part.used", DLPI_REC_SOURCE, OF(dlpi_input, used)},
-    {"chunk.per_epoch", DLPI_REC_LENDER, OF(dlpi_chunk_rec, per_epoch)},
-    {"chunk.cpu_buffers", DLPI_REC_LENDER, OF(dlpi_chunk_rec, cpu_buffers)},
-    {"chunk.preload", DLPI_REC_LENDER, OF(dlpi_chunk_rec, preload)},
-    {"chunk.in_epoch_at", DLPI_REC_LENDER, OF(dlpi_chunk_rec, in_epoch_at)},
-    {"chunk.used_at", DLPI_REC_LENDER, OF(dlpi_chunk_rec, used_at)},
-    {"chunk.view_rows", DLPI_REC_LENDER, OF(dlpi_chunk_rec, view_rows)},
-    {"chunk.resident", DLPI_REC_RESIDENT, 0, 8},
-    {"chunk.device_slot", DLPI_REC_SINK, 0, 4},
+    {"cache.n_items", DLPI_OWN(CACHE_STAGE, DLPI_CACHE_ITEMS), 0, 8},
+    {"part.state", DLPI_OWN(PARTS_STAGE, DLPI_INPUTS_RECORDS), OF(dlpi_input, state)},
+    {"part.used", DLPI_OWN(PARTS_STAGE, DLPI_INPUTS_RECORDS), OF(dlpi_input, used)},
+    {"chunk.per_epoch", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_REC), OF(dlpi_chunk_rec, per_epoch)},
+    {"chunk.cpu_buffers", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_REC), OF(dlpi_chunk_rec, cpu_buffers)},
+    {"chunk.preload", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_REC), OF(dlpi_chunk_rec, preload)},
+    {"chunk.in_epoch_at", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_REC), OF(dlpi_chunk_rec, in_epoch_at)},
+    {"chunk.used_at", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_REC), OF(dlpi_chunk_rec, used_at)},
+    {"chunk.view_rows", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_REC), OF(dlpi_chunk_rec, view_rows)},
+    {"chunk.resident", DLPI_OWN(SPLIT_STAGE, DLPI_SPLIT_RESIDENT), 0, 8},
+    {"chunk.device_slot", DLPI_OWN(TRANSFER_STAGE, DLPI_OWN_LINK), 0, 4},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 /* Offset of field f of element i; UINT64_MAX: there is none. */
 static uint64_t field_at(const struct image *im, const struct field *f, uint64_t i) {
     const dlpi_record *r;
-    if (f->type == 0) return i == 0 ? f->at : UINT64_MAX;
-    if (f->type == 1000) {
-        r = record_of(im, (uint32_t)i);
+    if (f->id == 0) return i == 0 ? f->at : UINT64_MAX;
+    if (f->id == 1000) {
+        r = record_of(im, (int)i);
         return r ? (uint64_t)((const uint8_t *)r - im->bytes) + f->at : UINT64_MAX;
     }
-    r = record_of(im, f->type);
+    r = record_of(im, f->id);
     return r && i < r->count ? r->offset + i * r->stride + f->at : UINT64_MAX;
 }
 
@@ -458,8 +460,8 @@ static int fields_own(const char *name) {
 static void fields__at_their_extremes(void) {
     for (int kind = 0; kind < KINDS; kind++)
         for (int f = 0; f < N_FIELDS; f++)
-            for (uint64_t i = 0; i < DLPI_REC_COUNT; i++) {
-                bool late = fields[f].type == 1000 && i >= DLPI_REC_SOURCE; /* of their own too */
+            for (uint64_t i = 0; i < DLPI_AREAS; i++) {
+                bool late = fields[f].id == 1000 && i >= DLPI_AREA_OWN; /* of their own too */
                 uint64_t at = field_at(&images[kind], &fields[f], i);
                 if (at == UINT64_MAX || (getenv("SHORT") && i % 8 > 0)) continue;
                 if (kind >= PARTS && !late && !fields_own(fields[f].name)) continue;
@@ -536,7 +538,7 @@ static void region__changed_while_looked_at(double seconds) {
 
 static int case_line(fuzz_case *k, const char *line, int *late) {
     char name[64], value[64];
-    uint64_t i = 0, offset, type, bytes;
+    uint64_t i = 0, offset, id, bytes;
     const struct image *im = &images[k->kind];
     const dlpi_record *r;
     if (sscanf(line, "kind %d", &k->kind) == 1) return k->kind >= 0 && k->kind < KINDS;
@@ -545,11 +547,11 @@ static int case_line(fuzz_case *k, const char *line, int *late) {
         add(k, 0, 0, strtoull(value, NULL, 0), *late);
         return 1;
     }
-    if (sscanf(line, "at %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %63s", &type, &i, &offset,
+    if (sscanf(line, "at %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %63s", &id, &i, &offset,
                &bytes, value) == 5) {
         if (bytes < 1 || bytes > 8) return 0;
-        r = type ? record_of(im, (uint32_t)type) : NULL;
-        if (type && (r == NULL || i >= r->count || offset >= r->stride)) return 1; /* gone */
+        r = id ? record_of(im, (int)id) : NULL;
+        if (id && (r == NULL || i >= r->count || offset >= r->stride)) return 1; /* gone */
         add(k, r ? r->offset + i * r->stride + offset : offset, (uint32_t)bytes,
             strtoull(value, NULL, 0), *late);
         return 1;
@@ -650,8 +652,8 @@ static void random_change(fuzz_case *k, uint64_t *seed, int late) {
         bytes = f->bytes;
     } else {
         const dlpi_record *r = &h->records[test_pick(seed, h->n_records)];
-        if (r->type == DLPI_REC_CELLS || r->type == DLPI_REC_ITEM_CELLS || r->count == 0 ||
-            r->stride < 8)
+        const int id = dlpi_record_id(r);
+        if (id == DLPI_REC_CELLS || id == DLPI_REC_ITEM_CELLS || r->count == 0 || r->stride < 8)
             return;
         at = r->offset + test_random(seed) % r->count * r->stride +
              test_random(seed) % (r->stride / bytes) * bytes;

@@ -404,9 +404,11 @@ static void inputs_setup(void) {
     pipe_.region = (uint8_t *)&w.region;
     pipe_.ctl = &w.ctl;
     pipe_.workers = workers;
-    pipe_.areas[DLPI_REC_SOURCE].stride = sizeof(dlpi_input);
-    pipe_.areas[DLPI_REC_SOURCE].count = cells();
-    pipe_.areas[DLPI_AREA_OWN].offset = (uint64_t)((uint8_t *)w.region.bits - pipe_.region);
+    pipe_.inputs = &pipe_.areas[DLPI_OWN(0, 0)];
+    pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_CELLS)].count = cells();
+    pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_RECORDS)].stride = sizeof(dlpi_input);
+    pipe_.areas[DLPI_OWN(0, DLPI_INPUTS_BITS)].offset =
+        (uint64_t)((uint8_t *)w.region.bits - pipe_.region);
     for (int i = 0; i < 2; i++) inputs_worker_setup(i);
     for (uint64_t t = 1; is.offered && t <= is.n; t++) {
         w.cell[t - 1].fields = t;

@@ -147,7 +147,8 @@ static void list_waiters(void) {
    behind the other, whatever their groups. */
 static unsigned char *scratch_bytes(uint32_t c) {
     const dlpi_scratch *k = dlpi_scratch_of(pipe_);
-    unsigned char *cells = dlpi_area_at(pipe_, DLPI_AREA_OWN + pipe_->holder_stage->id, 0);
+    unsigned char *cells =
+        dlpi_area_at(pipe_, DLPI_OWN(pipe_->holder_stage->id, DLPI_SCRATCH_CELLS), 0);
     return cells + c * k->cell_bytes + k->f[0].offset;
 }
 

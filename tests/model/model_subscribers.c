@@ -174,9 +174,9 @@ static void setup(void) {
     memset(&monitor, 0, sizeof monitor);
     monitor.pipe.batch_rows = 1;
     monitor.pipe.slot.fate = offsetof(slot, rec);
-    monitor.rec[DLPI_REC_SLOTS].offset = (uint64_t)((uint8_t *)w.slot - pipe_.region);
-    monitor.rec[DLPI_REC_SLOTS].stride = sizeof(slot);
-    monitor.rec[DLPI_REC_ORDER].offset = (uint64_t)((uint8_t *)w.order_ring - pipe_.region);
+    monitor.areas[DLPI_REC_SLOTS].offset = (uint64_t)((uint8_t *)w.slot - pipe_.region);
+    monitor.areas[DLPI_REC_SLOTS].stride = sizeof(slot);
+    monitor.areas[DLPI_REC_ORDER].offset = (uint64_t)((uint8_t *)w.order_ring - pipe_.region);
     list_all();
 }
 

@@ -659,12 +659,13 @@ static int grown_copy(const dlp_pipe *p, uint32_t more) {
     uint64_t at = 1 << 20, records = sizeof h + more;
     uint32_t n = from->n_records;
     void *element = malloc(p->region_bytes);
-    dlpi_record extra = {4711, 0, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    dlpi_record extra = {-1, 4711, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     for (uint32_t i = 0; i < n; i++) {
         dlpi_record r = from->records[i];
         const dlpi_record *old = &from->records[i];
-        if (r.type == DLPI_REC_CELLS || r.type == DLPI_REC_TABLE) continue;
-        if (r.type != DLPI_REC_ORDER && r.type != DLPI_REC_TAKEN) r.stride += more;
+        int id = dlpi_record_id(&r);
+        if (id == DLPI_REC_CELLS || id == DLPI_REC_TABLE) continue;
+        if (id != DLPI_REC_ORDER && id != DLPI_REC_TAKEN) r.stride += more;
         r.offset = at;
         for (uint64_t k = 0; k < r.count; k++)
             if (pread(p->memfd, element, (size_t)old->stride,

@@ -24,14 +24,16 @@ static void atomics_hook(int kind, const void *at) {
     const uint8_t *cells;
     bool in_cells;
     uint32_t one = 1;
+    int kept;
     if (kind >= 0) {
         last = kind;
         return;
     }
     if (all == NULL || getpid() == parent || now == NULL || now->region == NULL) return;
-    cells = dlpi_area_at(now, DLPI_AREA_KEPT, 0);
-    in_cells = (const uint8_t *)at >= cells &&
-               (const uint8_t *)at < cells + dlpi_area_bytes(now, DLPI_AREA_KEPT);
+    kept = DLPI_OWN(now->keeper_stage->id, DLPI_CACHE_CELLS);
+    cells = dlpi_area_at(now, kept, 0);
+    in_cells =
+        (const uint8_t *)at >= cells && (const uint8_t *)at < cells + dlpi_area_bytes(now, kept);
     if (!in_cells || last != HOOK_CHANGE) return;
     if (__atomic_load_n(&all->armed, __ATOMIC_SEQ_CST) != 1) return;
     if (__atomic_add_fetch(&all->cells, 1, __ATOMIC_SEQ_CST) < 20) return;

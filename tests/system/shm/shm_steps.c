@@ -239,10 +239,11 @@ static int row_right(const dlp_batch *b, uint32_t row) {
     if (now_.parts)
         index = position;
     else
-        dlpi_order_block(&pipe_->workers[0].order, b->epoch, position, 1, &index);
+        dlpi_order_block(&dlpi_near_of(&pipe_->workers[0])->order, b->epoch, position, 1, &index);
     if (policy && now_.mode == MODE_REPLACE)
         for (uint32_t k = 1; row_bad(index); k++)
-            index = dlpi_order_replacement(&pipe_->workers[0].order, b->epoch, position, k);
+            index = dlpi_order_replacement(&dlpi_near_of(&pipe_->workers[0])->order, b->epoch,
+                                           position, k);
     if (policy && (now_.mode == MODE_SHORT || now_.mode == MODE_SKIP)) left = row_bad(index);
     if (policy && now_.mode == MODE_FLAKY) left = row_bad(index) && !b->valid[row];
     v = fetched(index, position);

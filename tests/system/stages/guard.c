@@ -69,8 +69,8 @@ static void death_here(const void *at) {
     static int begun;
     const uint8_t *from, *to;
     if (deaths_ == NULL || deaths_->at == 0 || pipe_ == NULL || getpid() == first_) return;
-    from = dlpi_area_at(pipe_, DLPI_AREA_OWN + 2, 0);
-    to = from + dlpi_area_bytes(pipe_, DLPI_AREA_OWN + 2);
+    from = dlpi_area_at(pipe_, DLPI_OWN(2, DLPI_GUARD_WORDS), 0);
+    to = from + dlpi_area_bytes(pipe_, DLPI_OWN(2, DLPI_GUARD_WORDS));
     if ((const uint8_t *)at >= from && (const uint8_t *)at < to) begun = 1;
     if (begun && __atomic_add_fetch(&deaths_->seen, 1, __ATOMIC_SEQ_CST) == deaths_->at)
         raise(SIGKILL);

@@ -397,7 +397,7 @@ static void queue__full__workers_wait(void) {
             parts_pause(5000);
             blocked = 0;
             for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
-                if (p->stages[w.stage].kind == DLP_STAGE_PARTS)
+                if (p->stages[w.stage].ops->kind == DLP_STAGE_PARTS)
                     blocked += w.state == DLP_WORKER_BLOCKED;
         }
         CHECK(blocked == 2 && __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) == 7);

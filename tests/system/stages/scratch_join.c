@@ -91,8 +91,8 @@ static void death_here(int kind, const void *at) {
     if (all == NULL || all->at == 0 || now == NULL || now->holder_stage == NULL ||
         getpid() == parent)
         return;
-    from = dlpi_area_at(now, DLPI_REC_OWN + now->holder_stage->id, 0);
-    to = from + dlpi_area_bytes(now, DLPI_REC_OWN + now->holder_stage->id);
+    from = dlpi_area_at(now, DLPI_OWN(now->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
+    to = from + dlpi_area_bytes(now, DLPI_OWN(now->holder_stage->id, DLPI_SCRATCH_HEAD));
     if ((const uint8_t *)at >= from && (const uint8_t *)at < to && kind != HOOK_LOAD) begun = 1;
     if (begun && __atomic_add_fetch(&all->seen, 1, __ATOMIC_SEQ_CST) == all->at) raise(SIGKILL);
 }

@@ -1,0 +1,82 @@
+#pragma once
+/* tests: system/core/pipe_badinput, system/stages/join_hostile */
+#include "cells/fields.h"
+#include "flight/in_flight.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */
+
+#define DLPI_NAME_KEPT 32u
+#define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
+
+/* Copy the n fields of a stage's desc, and their names behind them. */
+static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
+    char(*to)[DLPI_NAME_KEPT];
+    if ((st->n_fields = n) == 0) return DLP_OK;
+    if ((st->fields = malloc(n * DLPI_FIELD_KEPT)) == NULL)
+        return dlpi_no_memory(p, "fields", "a stage's fields");
+    to = (void *)(st->fields + n);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = f[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= DLPI_NAME_KEPT)
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
+        dlpi_copy_text(to[i], DLPI_NAME_KEPT, name);
+        st->fields[i] = f[i];
+        st->fields[i].name = to[i];
+    }
+    return DLP_OK;
+}
+
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
+    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
+    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
+    return p->err.code; /* the first of them */
+}
+
+/* Take what the desc says, and a copy of its dataset. */
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *f = st->self;
+    int rc;
+    if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    f->d = *d;
+    f->dataset = *d->dataset;
+    st->dataset = &f->dataset;
+    st->item = f->dataset.fetch;
+    st->user = f->dataset.user;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    rc = dlpi_dataset_check(p, st, f);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
+    if (f->dataset.warning != NULL) dlpi_warn(p, "%s", f->dataset.warning);
+    rc = dlpi_keep_fields(p, st, f->dataset.fields, f->dataset.n_fields);
+    f->dataset.fields = st->fields;
+    return rc;
+}
