@@ -138,6 +138,8 @@
                                               given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
+     a proxy refuses (407, 403, other 4xx)    an error at once, which names the proxy
+     a proxy answers CONNECT otherwise        sent again after a random pause
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half

@@ -4,7 +4,7 @@
 #include "s3/http.h"
 #include "s3/patience.h"
 #include "s3/transport.h"
-#include "s3/config.h"
+#include "s3/profile.h"
 /* ---- what a fetch uses ---- */
 
 enum { DLPI_S3_ANSWER_MAX = 1 << 16, DLPI_S3_TOKEN_MAX = 20000 };

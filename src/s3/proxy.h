@@ -1,10 +1,92 @@
 #pragma once
 /* tests: system/s3/s3_proxy, system/s3/s3_credentials */
-#include "s3/config.h"
+#include "s3/secrets.h"
 /* ---- proxies ----
    A proxy carries connections of https to their servers (CONNECT), and requests of http, whose line
    then has the whole URL. Which proxy is for what is settled by dlp_s3_open. Its user and password
    are kept as the header that proxies want (Basic), and no message has them. */
+
+/* The bytes of an address. Returns how many, 0: it is none. */
+static size_t dlpi_s3_address_bytes(const char *text, uint8_t bytes[16]) {
+    if (inet_pton(AF_INET, text, bytes) == 1) return 4;
+    return inet_pton(AF_INET6, text, bytes) == 1 ? 16 : 0;
+}
+
+/* Whether a host is an address of a net, "10.0.0.0/8". */
+static bool dlpi_s3_net_has(const char *net, const char *host) {
+    const char *slash = strchr(net, '/');
+    uint8_t a[16], b[16];
+    char first[64];
+    size_t n, bits, digits = slash ? strlen(slash + 1) : 0;
+    if (digits < 1 || digits > 3 || slash - net >= (int)sizeof first) return false;
+    if (dlpi_s3_number(slash + 1, digits) < 0) return false;
+    bits = (size_t)dlpi_s3_number(slash + 1, digits);
+    snprintf(first, sizeof first, "%.*s", (int)(slash - net), net);
+    n = dlpi_s3_address_bytes(first, a);
+    if (n == 0 || n != dlpi_s3_address_bytes(host, b) || bits > 8 * n) return false;
+    if (memcmp(a, b, bits / 8) != 0) return false;
+    return bits % 8 == 0 || (a[bits / 8] ^ b[bits / 8]) >> (8 - bits % 8) == 0;
+}
+
+/* Whether a word of NO_PROXY covers an endpoint: the host, or one above it. */
+static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
+    char host[256];
+    uint16_t port = e->port;
+    size_t n = strlen(e->host), m;
+    if (strcmp(word, "*") == 0 || strcasecmp(word, e->host) == 0) return true;
+    if (dlpi_s3_net_has(word, e->host)) return true;
+    if (*word == '*') word++;
+    if (*word == '.') word++;
+    if (dlpi_s3_authority(word, strlen(word), host, &port) || port != e->port) return false;
+    m = strlen(host);
+    if (n <= m) return strcmp(host, e->host) == 0;
+    return e->host[n - m - 1] == '.' && strcmp(e->host + n - m, host) == 0;
+}
+
+static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
+    char word[300];
+    while (list && *list) {
+        size_t n = strcspn(list, ", \t");
+        if (n && n < sizeof word) {
+            snprintf(word, sizeof word, "%.*s", (int)n, list);
+            if (dlpi_s3_word_covers(word, e)) return true;
+        }
+        list += n + (list[n] != '\0');
+    }
+    return false;
+}
+
+static bool dlpi_s3_is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || dlpi_s3_net_has("127.0.0.0/8", host) ||
+           dlpi_s3_net_has("::1/128", host);
+}
+
+/* A variable, in small letters or in capitals; NULL: neither is set. */
+static const char *dlpi_s3_setting(const char *small, const char *capitals) {
+    const char *value = secure_getenv(small);
+    return value ? value : secure_getenv(capitals);
+}
+
+/* The proxy of a scheme that the environment names; NULL, "": none. name: of the variable. */
+static const char *dlpi_s3_proxy_named(bool tls, const char **name) {
+    const char *const names[] = {tls ? "https_proxy" : "http_proxy",
+                                 tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *value = NULL;
+    for (int i = 0; i < 4 && !value; i++) value = secure_getenv(*name = names[i]);
+    return value;
+}
+
+/* Refuse an endpoint of credentials that is to be reached by a proxy. No message has its URL, which
+   might hold a password. Returns DLP_OK or DLP_ERR_UNSUPPORTED. */
+static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
+    const char *name, *value = dlpi_s3_proxy_named(e->tls != 0, &name);
+    if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
+    if (dlpi_s3_no_proxy(dlpi_s3_setting("no_proxy", "NO_PROXY"), e)) return DLP_OK;
+    return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
+                             "%s is set, but credentials are not fetched by a proxy; if %.100s can "
+                             "be reached without one, add it to NO_PROXY",
+                             name, e->host);
+}
 
 static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -2,6 +2,7 @@
 /* tests: system/s3/s3_engine */
 #include "api/s3_requests.h"
 #include "s3/http.h"
+#include "s3/secrets.h"
 #include "s3/proxy.h"
 #include "s3/helper.h"
 #include "s3/patience.h"

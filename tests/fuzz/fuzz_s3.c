@@ -362,6 +362,17 @@ static void url_asked(const char *url) {
         CHECK(why[0] != 0);
 }
 
+/* The header of a proxy is one line, with whole words of base64. */
+static void proxy_is_sane(const char *url) {
+    dlpi_s3_proxy p;
+    const char *wrong = dlpi_s3_proxy_parse(&p, url);
+    size_t n = wrong ? 0 : strlen(p.header);
+    if (wrong) return;
+    CHECK(p.host[0] && strlen(p.host) < sizeof p.host && p.port > 0 && n < sizeof p.header);
+    CHECK(n == 0 || (strncmp(p.header, "Proxy-Authorization: Basic ", 27) == 0 &&
+                     strcspn(p.header, "\r\n") == n - 2 && (n - 29) % 4 == 0));
+}
+
 static void run_url(const char *s, size_t n) {
     char *url = own(s, n, true), again[1200];
     const char *why = "none";
@@ -384,6 +395,7 @@ static void run_url(const char *s, size_t n) {
         CHECK(why && *why && same(&e, &untouched, sizeof e));
     }
     url_asked(url);
+    proxy_is_sane(url);
     free(url);
 }
 

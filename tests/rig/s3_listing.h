@@ -15,6 +15,7 @@ typedef struct s3_listing {
     int delay_ms;
     int plain;         /* 1: keys are not escaped, but as XML wants them */
     int start_after;   /* S3_LISTING_*: what becomes of it */
+    int uneven;        /* 1: pages have fewer keys than are asked for, some none, and go on */
     int swapped;       /* the keys i and i + 1 of the bucket change places, if not 0 */
     int fail_every;    /* each so many-th request is answered by fail_status; 0: none */
     int fail_status;   /* and its code */
@@ -114,6 +115,7 @@ static void s3_listing_serve(void *user, const s3_mock_request *q, s3_mock_reply
     if (strcmp(after, prefix) < 0) at = s3_listing_find(b, prefix, 1);
     if (token[0]) at = atoi(token + 1);
     left = most[0] && atoi(most) < 1000 ? atoi(most) : 1000;
+    if (b->uneven) left = b->asked * 7 % 11 * left / 10 % (left + 1);
     b->bytes = 0;
     s3_listing_puts(b, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
                        "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>");
@@ -133,9 +135,9 @@ static void s3_listing_serve(void *user, const s3_mock_request *q, s3_mock_reply
     }
     if (at < b->n && left == 0 && strncmp(b->keys[at], prefix, strlen(prefix)) == 0) {
         snprintf(text, sizeof text,
-                 "<NextContinuationToken>i%d</NextContinuationToken>"
+                 "<NextContinuationToken>i%d.%d</NextContinuationToken>"
                  "<IsTruncated>true</IsTruncated></ListBucketResult>",
-                 at);
+                 at, b->asked);
         s3_listing_puts(b, text);
     } else {
         s3_listing_puts(b, "<IsTruncated>false</IsTruncated></ListBucketResult>");

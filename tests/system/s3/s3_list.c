@@ -1,6 +1,7 @@
 /* Lists: every key once and in order whatever the pages are; what is asked for; pages that are too
    large, cut, malformed or hostile. A scripted server lists a bucket of its own. */
 #define _GNU_SOURCE
+#include <sched.h> /* musl declares calloc there */
 #include <stdlib.h>
 
 /* The fault_at-th allocation of the library fails. */
