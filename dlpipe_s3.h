@@ -128,6 +128,8 @@
      have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
+     400, 501 that name x-amz-checksum, if    asked without, by this dlp_s3_io from then on
+     checksums is 0
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
      HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once
@@ -7373,6 +7375,7 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
     DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
+    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: asked for if that may be */
     DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
     DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
@@ -7710,6 +7713,7 @@ struct dlp_s3_io {
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
     bool refreshing, held; /* held: until that is over nothing is sent */
+    bool no_checksums;     /* the server does not take a request for one */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
@@ -9249,16 +9253,34 @@ static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
                                       code);
 }
 
-/* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
-   whether that is so. */
-static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
+/* True if the server names the header that asks for a checksum, in an error. */
+static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
+    static const char name[] = "x-amz-checksum";
+    int32_t status = connection->http.status;
+    return (status == 400 || status == 501) &&
+           memmem(connection->error, connection->error_n, name, sizeof name - 1);
+}
+
+/* Ask again without what was only ours, and the server does not take. That is the checksum, unless
+   the desc insists on it; then no request of the io asks for one. Or it is the range, to have large
+   objects in parts. Returns true if that is so. */
+static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
-        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
+    if (op->opened || range->n_connections > 1) return false;
+    if (op->checksum && io->desc->checksums == DLPI_S3_CHECKSUMS_TRIED &&
+        dlpi_s3_connection_unsummed(connection)) {
+        dlpi_s3_say(io, "s3: the server answers %d; asked again without checksums, from now on",
+                    (int)status);
+        op->checksum = false;
+        io->no_checksums = true;
+    } else if (op->split && connection->first == 0 && !op->r->length &&
+               (status == 416 || status == 501 || dlpi_s3_connection_mistook(connection))) {
+        op->split = false;
+    } else {
         return false;
-    op->split = false;
+    }
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
     dlpi_s3_range_again(io, range);
@@ -9270,7 +9292,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (dlpi_s3_connection_empty(connection) ||
         dlpi_s3_head_all(connection->range, &connection->http))
         dlpi_s3_connection_done(io, connection);
-    else if (!dlpi_s3_connection_unranged(io, connection))
+    else if (!dlpi_s3_connection_plainer(io, connection))
         dlpi_s3_connection_refused(io, connection);
 }
 
@@ -10121,7 +10143,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
-    op->checksum = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
+    op->checksum =
+        io->desc->checksums > 0 && !io->no_checksums && r->method == DLP_S3_GET && !r->query;
     op->crc = 0;
     op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;
@@ -10483,7 +10506,7 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (!dlpi_s3_crc_begin() || s3->common->config.no_checksums)
         s3->desc.checksums = desc->checksums > 0 ? 1 : -1;
     else if (desc->checksums == 0)
-        s3->desc.checksums = 1;
+        s3->desc.checksums = DLPI_S3_CHECKSUMS_TRIED;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_cred_cache_refresh(&s3->common->config, &s3->common->cred_cache, 0, false, err);

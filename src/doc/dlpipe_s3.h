@@ -129,6 +129,8 @@
      have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, also where the server takes no heed
      416, 501 to a range that was only ours   asked for whole
+     400, 501 that name x-amz-checksum, if    asked without, by this dlp_s3_io from then on
+     checksums is 0
      wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
      HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
      another region (301, 400)                asked there, and from then on at once

@@ -597,16 +597,34 @@ static bool dlpi_s3_connection_mistook(const dlpi_s3_connection *connection) {
                                       code);
 }
 
-/* The range was ours, to have large objects in parts, and the server has none: all, then. Returns
-   whether that is so. */
-static bool dlpi_s3_connection_unranged(dlp_s3_io *io, dlpi_s3_connection *connection) {
+/* True if the server names the header that asks for a checksum, in an error. */
+static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
+    static const char name[] = "x-amz-checksum";
+    int32_t status = connection->http.status;
+    return (status == 400 || status == 501) &&
+           memmem(connection->error, connection->error_n, name, sizeof name - 1);
+}
+
+/* Ask again without what was only ours, and the server does not take. That is the checksum, unless
+   the desc insists on it; then no request of the io asks for one. Or it is the range, to have large
+   objects in parts. Returns true if that is so. */
+static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     dlpi_s3_op *op = range->op;
     int32_t status = connection->http.status;
-    if ((status != 416 && status != 501 && !dlpi_s3_connection_mistook(connection)) || op->opened ||
-        !op->split || connection->first > 0 || op->r->length || range->n_connections > 1)
+    if (op->opened || range->n_connections > 1) return false;
+    if (op->checksum && io->desc->checksums == DLPI_S3_CHECKSUMS_TRIED &&
+        dlpi_s3_connection_unsummed(connection)) {
+        dlpi_s3_say(io, "s3: the server answers %d; asked again without checksums, from now on",
+                    (int)status);
+        op->checksum = false;
+        io->no_checksums = true;
+    } else if (op->split && connection->first == 0 && !op->r->length &&
+               (status == 416 || status == 501 || dlpi_s3_connection_mistook(connection))) {
+        op->split = false;
+    } else {
         return false;
-    op->split = false;
+    }
     dlpi_s3_range_part(io, range, connection);
     dlpi_s3_connection_free(io, connection);
     dlpi_s3_range_again(io, range);
@@ -618,7 +636,7 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (dlpi_s3_connection_empty(connection) ||
         dlpi_s3_head_all(connection->range, &connection->http))
         dlpi_s3_connection_done(io, connection);
-    else if (!dlpi_s3_connection_unranged(io, connection))
+    else if (!dlpi_s3_connection_plainer(io, connection))
         dlpi_s3_connection_refused(io, connection);
 }
 

@@ -108,7 +108,7 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (!dlpi_s3_crc_begin() || s3->common->config.no_checksums)
         s3->desc.checksums = desc->checksums > 0 ? 1 : -1;
     else if (desc->checksums == 0)
-        s3->desc.checksums = 1;
+        s3->desc.checksums = DLPI_S3_CHECKSUMS_TRIED;
     code = dlpi_s3_open_endpoint(s3, desc, err);
     if (code != DLP_OK) return code;
     code = dlpi_s3_cred_cache_refresh(&s3->common->config, &s3->common->cred_cache, 0, false, err);

@@ -80,7 +80,8 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     memset(&op->tries, 0, sizeof op->tries);
     op->split = dlpi_s3_op_splits(io, r, op->bound);
     op->as_stored = op->opened = op->strong = op->failed = op->moved = op->foreign = false;
-    op->checksum = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
+    op->checksum =
+        io->desc->checksums > 0 && !io->no_checksums && r->method == DLP_S3_GET && !r->query;
     op->crc = 0;
     op->crc_doubt = false;
     op->crc_kind = DLPI_S3_CRC_NONE;

@@ -58,6 +58,7 @@
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
     DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
+    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: asked for if that may be */
     DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
     DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
@@ -395,6 +396,7 @@ struct dlp_s3_io {
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
     bool refreshing, held; /* held: until that is over nothing is sent */
+    bool no_checksums;     /* the server does not take a request for one */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;

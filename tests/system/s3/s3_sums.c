@@ -278,6 +278,42 @@ static void sum__of_something_else__not_compared(void) {
     down();
 }
 
+static int said;
+
+static void say(void *user, const char *line) {
+    (void)user;
+    said += strstr(line, "without checksums") != NULL;
+}
+
+static void refuses(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    if (!strstr(q->head, "x-amz-checksum-mode")) return;
+    r->status = *(int *)user;
+    r->body =
+        "<Error><Code>InvalidArgument</Code><Message>Unsupported header 'x-amz-checksum-mode' "
+        "received</Message></Error>";
+}
+
+/* A server that refuses the header: left out, unless the desc insists on it. */
+static void server__refuses_to_be_asked__asked_without(void) {
+    for (int how = 0; how < 3; how++) {
+        dlp_s3_desc d = {.checksums = how == 2, .log = say};
+        int status = how ? 400 : 501;
+        dlp_s3_request r;
+        up(&d);
+        mock->script = refuses;
+        mock->user = &status;
+        said = 0;
+        if (how == 2) {
+            CHECK(ask(&r, "small") == DLP_ERR_REMOTE && s3_mock_count(mock, NULL) == 1);
+        } else if (inside_s3_crc_way(CRC32C, -1) == 2) {
+            CHECK(ask(&r, "small") == DLP_OK && s3_mock_count(mock, NULL) == 2);
+            CHECK(said == 1 && right("/bucket/small", 5000));
+            CHECK(ask(&r, "small") == DLP_OK && s3_mock_count(mock, NULL) == 1);
+        }
+        down();
+    }
+}
+
 static void sum__by_environment_and_presigned__asked_for(void) {
     dlp_s3_desc d = {.checksums = 1, .presign = 1}, none = {0};
     dlp_s3_request r;
@@ -316,6 +352,7 @@ int main(void) {
     parts__told_their_own_sums__each_compared();
     body__in_any_way__summed_once();
     sum__of_something_else__not_compared();
+    server__refuses_to_be_asked__asked_without();
     sum__by_environment_and_presigned__asked_for();
     return test_end("s3_sums");
 }
