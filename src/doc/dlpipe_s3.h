@@ -187,7 +187,7 @@
    are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
    ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
 
-   A client is a shared mapping of 65 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
+   A client is a shared mapping of 70 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
    names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
    Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
