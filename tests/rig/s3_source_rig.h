@@ -355,6 +355,34 @@ static inline void chunks_run(const dlp_chunks_desc *d, outcome *out) {
 
 /* Like s3_mock_start, in a process of its own, which ends with this one or when *end is closed: for
    pipes whose workers are processes, and want a parent without threads. */
+/* A day on which all goes wrong: answers after 30 ms, and 503 where more than 100 a second are asked
+   for. */
+static int world_hard; /* atomic, the server's */
+
+static inline void world_script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    static uint64_t second, asked;
+    const uint64_t now = test_now_ns() / 1000000000u;
+    (void)user;
+    (void)q;
+    if (!__atomic_load_n(&world_hard, __ATOMIC_RELAXED)) return;
+    if (now != second) asked = 0;
+    second = now;
+    r->delay_ms = 30;
+    if (++asked > 100) r->status = 503;
+}
+
+enum { WORLD_HARD = 'h', WORLD_EASY = 'e', WORLD_AWAY = 'a', WORLD_BACK = 'b' };
+
+/* To a world's server. */
+static inline void world_tell(int end, char what) { CHECK(write(end, &what, 1) == 1); }
+
+static inline void world_hear(s3_mock *m, char what) {
+    if (what == WORLD_AWAY) s3_mock_away(m, S3_MOCK_REFUSE);
+    if (what == WORLD_BACK) s3_mock_away(m, S3_MOCK_KEEP);
+    if (what == WORLD_HARD || what == WORLD_EASY)
+        __atomic_store_n(&world_hard, what == WORLD_HARD, __ATOMIC_RELAXED);
+}
+
 static inline void world_server(char *url, size_t size, int *end) {
     int up[2], down[2];
     CHECK(pipe(up) == 0 && pipe(down) == 0);
@@ -364,9 +392,10 @@ static inline void world_server(char *url, size_t size, int *end) {
         close(up[0]);
         close(down[1]);
         m = s3_mock_start();
+        m->script = world_script;
         world_fill(m);
         if (write(up[1], m->url, strlen(m->url) + 1) < 0) _exit(1);
-        while (read(down[0], url, 1) > 0) continue;
+        while (read(down[0], url, 1) > 0) world_hear(m, url[0]);
         _exit(0);
     }
     close(up[1]);

@@ -45,43 +45,53 @@ static void items__processes__as_from_memory(void) {
     dlp_s3_manifest_close(w.manifest);
 }
 
-/* Workers killed from outside, whatever they have under way. */
-static void kills__at_random__same_bytes(uint64_t *random) {
+/* Kill a worker, sometimes. Returns whether it was. */
+static int killed(dlp_pipe *p, uint64_t *random, int before) {
+    dlp_worker_stats s;
+    uint32_t worker;
+    if (test_pick(random, 6) != 0) return 0;
+    test_pause(test_pick(random, 1000) * 1000u);
+    worker = test_pick(random, 2);
+    CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
+    for (int i = 0; i < 20000 && before == 0 && s.state == DLP_WORKER_STARTING; i++) {
+        test_pause(1000000);
+        CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
+    }
+    return s.pid > 0 && s.state != DLP_WORKER_STARTING && kill(s.pid, SIGKILL) == 0;
+}
+
+/* Workers killed from outside, whatever they have under way; every byte is as from memory.
+   server: where to tell it of a hard day, with an outage; -1: it has an easy one. */
+static void kills_run(uint64_t *random, int step, int64_t epochs, int server) {
     world w;
     outcome want, got;
     dlp_s3_source *source;
     dlp_loader_desc d = world_loader();
     world_open(&w, 0);
-    d.epochs = 2;
+    d.epochs = epochs;
     world_memory(&d, &w);
     outcome_run(&d, &want);
     source = world_source(&w, client);
-    for (int kind = 0; kind < WORLD_KINDS; kind += 2) {
+    for (int kind = server < 0 ? 0 : 2; kind < WORLD_KINDS; kind += step) {
         dlp_pipe *p = NULL;
         dlp_batch *b;
-        uint32_t worker;
         int kills = 0;
         memset(&got, 0, sizeof got);
         d = world_loader();
-        d.epochs = 2;
+        d.epochs = epochs;
         world_kind(&d, kind);
         world_wire(&d, source);
         in_processes(&d);
         shm_.max_kills = 24;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while ((got.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
-            dlp_worker_stats s;
             got.of[got.n++] = digest_batch(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
-            if (test_pick(random, 6) != 0) continue;
-            test_pause(test_pick(random, 1000) * 1000u);
-            worker = test_pick(random, 2);
-            CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
-            for (int i = 0; i < 20000 && kills == 0 && s.state == DLP_WORKER_STARTING; i++) {
-                test_pause(1000000);
-                CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
-            }
-            if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;
+            kills += killed(p, random, kills);
+            if (server < 0 || got.n != want.n / 2) continue;
+            world_tell(server, WORLD_AWAY);
+            test_pause(getenv("SHORT") ? 500000000u : 5000000000u);
+            world_tell(server, WORLD_BACK);
         }
         got.err = *dlp_pipe_error(p);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -90,6 +100,21 @@ static void kills__at_random__same_bytes(uint64_t *random) {
     shm_.max_kills = 0;
     CHECK(dlp_s3_source_close(source) == DLP_OK);
     dlp_s3_manifest_close(w.manifest);
+}
+
+static void kills__at_random__same_bytes(uint64_t *random) { kills_run(random, 2, 2, -1); }
+
+/* Answers after 30 ms, 503 above 100 requests a second, an outage of 5 s, and workers killed. */
+static void kills__throttled_and_an_outage__same_bytes(uint64_t *random, int server) {
+    dlp_s3_stats before, s;
+    dlp_s3_stats_get(client, &before);
+    world_tell(server, WORLD_HARD);
+    kills_run(random, WORLD_KINDS, 4, server);
+    world_tell(server, WORLD_EASY);
+    dlp_s3_stats_get(client, &s);
+    printf("  a hard day: %d requests for %d objects\n", (int)(s.requests - before.requests),
+           (int)(s.objects - before.objects));
+    CHECK(s.requests > s.objects - before.objects + before.requests);
 }
 
 static void parts__processes__as_from_memory(void) {
@@ -175,6 +200,7 @@ int main(int argc, char **argv) {
     client = world_client(url, 0);
     items__processes__as_from_memory();
     kills__at_random__same_bytes(&random);
+    kills__throttled_and_an_outage__same_bytes(&random, end);
     parts__processes__as_from_memory();
     chunks__processes__as_from_memory();
     test_tries(stop__server_is_gone__within_a_second);
