@@ -80,12 +80,12 @@ static void awake__core_of_an_input_worker__is_seen(void) {
     test_pause(100000000);
     if (p->cpus == 1) p->cpus = 2; /* there all are on the same */
     for (int i = 0; i < p->n_staffed; i++) {
-        uint32_t was = p->waiters[i].cpu;
+        uint32_t was = DLPI_LOAD_RLX(&p->waiters[i].cpu);
         CHECK(!dlpi_awake_same_core(p, &here, FAR));
-        p->waiters[i].cpu = FAR;
+        DLPI_STORE_RLX(&p->waiters[i].cpu, FAR);
         CHECK(dlpi_awake_same_core(p, &here, FAR));
         CHECK(!dlpi_awake_same_core(p, &p->waiters[i].cpu, FAR));
-        p->waiters[i].cpu = was;
+        DLPI_STORE_RLX(&p->waiters[i].cpu, was);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
