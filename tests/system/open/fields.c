@@ -145,14 +145,14 @@ static void count(uint32_t *at) { __atomic_add_fetch(at, 1, __ATOMIC_RELAXED); }
 int pthread_attr_setstacksize(pthread_attr_t *attr, size_t bytes) {
     static int (*real)(pthread_attr_t *, size_t);
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "pthread_attr_setstacksize");
-    stacks_ += (int)(bytes >> 12);
+    __atomic_add_fetch(&stacks_, (int)(bytes >> 12), __ATOMIC_RELAXED);
     return real(attr, bytes);
 }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*f)(void *), void *arg) {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
-    threads_++;
+    __atomic_add_fetch(&threads_, 1, __ATOMIC_RELAXED);
     return real(thread, attr, f, arg);
 }
 
@@ -185,14 +185,16 @@ static int memory_files(void) {
 static int salt(const void *user) { return user == USER ? 100 : 0; }
 
 static int trouble(int call, uint64_t index, uint32_t attempt, dlp_call *to) {
+    uint64_t failed = __atomic_load_n(&failed_ns_, __ATOMIC_RELAXED);
+    if (attempt > 0 && failed && test_now_ns() - failed > 90000000)
+        __atomic_store_n(&waited_, 1, __ATOMIC_RELAXED);
     count(&calls_[call]);
-    if (attempt > 0 && failed_ns_ && test_now_ns() - failed_ns_ > 90000000) waited_ = 1;
     if (mood_.call != call || index % 5 != 2) return 0;
     if (mood_.kind == SLOW && index == 7) test_pause(25000000);
     if (mood_.kind == SKIPS) return DLP_SKIP;
     if (mood_.kind == ALWAYS || mood_.kind == REPLACED ||
         ((mood_.kind == ONCE || mood_.kind == AGAIN) && attempt == 0)) {
-        failed_ns_ = test_now_ns();
+        __atomic_store_n(&failed_ns_, test_now_ns(), __ATOMIC_RELAXED);
         return dlp_fail(to, 5, "trouble");
     }
     return 0;
