@@ -353,10 +353,8 @@ static inline void chunks_run(const dlp_chunks_desc *d, outcome *out) {
     if (p) outcome_take(p, 1000, out);
 }
 
-/* Like s3_mock_start, in a process of its own, which ends with this one or when *end is closed: for
-   pipes whose workers are processes, and want a parent without threads. */
-/* A day on which all goes wrong: answers after 30 ms, and 503 where more than 100 a second are asked
-   for. */
+/* A day on which all goes wrong: answers come after 30 ms, and 503 where more than 100 requests a
+   second are made. */
 static int world_hard; /* atomic, the server's */
 
 static inline void world_script(void *user, const s3_mock_request *q, s3_mock_reply *r) {
@@ -383,6 +381,8 @@ static inline void world_hear(s3_mock *m, char what) {
         __atomic_store_n(&world_hard, what == WORLD_HARD, __ATOMIC_RELAXED);
 }
 
+/* Like s3_mock_start, in a process of its own, which ends with this one or when *end is closed: for
+   pipes whose workers are processes, and want a parent without threads. */
 static inline void world_server(char *url, size_t size, int *end) {
     int up[2], down[2];
     CHECK(pipe(up) == 0 && pipe(down) == 0);

@@ -582,6 +582,9 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
         const char *what;
         dlp_error err;
         tear(c, i, at);
+        /* The life before may have left with the epoch's last batch: an input that it could not
+           read hid that none follows. */
+        if (c->raises && at.epoch < (uint64_t)c->o.epochs) settle(&at, fates_[at.epoch].ends);
         if (i > 0 && !ranks_[0].has_state) {
             from = NULL;
         } else if (i > 0 && (l->world != now_.lives[i - 1].world || l->merged)) {
