@@ -15124,8 +15124,9 @@ static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
     return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
 }
 
-static bool dlpi_link_in_order(const dlpi_seen_stage *st) {
-    return st->ops != NULL && st->ops->in_order;
+/* stage -1: a region may have no sampler that is known here. */
+static bool dlpi_link_in_order(const dlpi_seen *s, int32_t stage) {
+    return stage >= 0 && s->stages[stage].ops != NULL && s->stages[stage].ops->in_order;
 }
 
 /* Into the stages that work on slots, and out of the last of them. */
@@ -15134,10 +15135,10 @@ static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out,
         int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
         dlp_link *l = dlpi_link_add(s, out, n, from, to);
         uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
-        if (to >= 0 && !dlpi_link_in_order(&s->stages[to])) {
+        if (to >= 0 && !dlpi_link_in_order(s, to)) {
             l->kind = DLP_LINK_CLAIM;
             bytes += dlpi_link_claim_bytes(s, k);
-        } else if (!dlpi_link_in_order(&s->stages[from])) {
+        } else if (!dlpi_link_in_order(s, from)) {
             l->kind = DLP_LINK_GATHER;
         }
         l->capacity = s->prefetch;
@@ -17196,7 +17197,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
         if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
         memcpy((uint8_t *)&h + at, &word, sizeof word);
     }
-    if (h.streams > words->areas[id].stride / 8) return;
+    if (h.streams > words->areas[id].stride / 8 || h.streams > DLPI_WORDS_MAX) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
     to->weights = h.weights;
@@ -19132,6 +19133,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
     if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
         return false;
+    if (n > DLPI_WORDS_MAX) return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
         if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;
@@ -23161,15 +23163,15 @@ static void dlpi_stop_now(dlp_pipe *p) {
     p->beside->nudge(p);
 }
 
-/* Of all stages; one more than there are may have been refused while it was added. */
+/* Of all stages; one more than there are may have been refused while it was added. What one has may
+   depend on what another keeps, so all are there until the last block is free. */
 static void dlpi_selves_free(dlp_pipe *p) {
+    for (int i = 0; i < DLP_MAX_STAGES; i++)
+        if (p->stages[i].self != NULL) dlpi_blocks_have(p, &p->stages[i], false);
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
-        dlpi_stage *st = &p->stages[i];
-        free(st->affinity);
-        free(st->fields);
-        if (st->self == NULL) continue;
-        dlpi_blocks_have(p, st, false);
-        free(st->self);
+        free(p->stages[i].affinity);
+        free(p->stages[i].fields);
+        free(p->stages[i].self);
     }
 }
 

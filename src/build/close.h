@@ -9,15 +9,15 @@ static void dlpi_stop_now(dlp_pipe *p) {
     p->beside->nudge(p);
 }
 
-/* Of all stages; one more than there are may have been refused while it was added. */
+/* Of all stages; one more than there are may have been refused while it was added. What one has may
+   depend on what another keeps, so all are there until the last block is free. */
 static void dlpi_selves_free(dlp_pipe *p) {
+    for (int i = 0; i < DLP_MAX_STAGES; i++)
+        if (p->stages[i].self != NULL) dlpi_blocks_have(p, &p->stages[i], false);
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
-        dlpi_stage *st = &p->stages[i];
-        free(st->affinity);
-        free(st->fields);
-        if (st->self == NULL) continue;
-        dlpi_blocks_have(p, st, false);
-        free(st->self);
+        free(p->stages[i].affinity);
+        free(p->stages[i].fields);
+        free(p->stages[i].self);
     }
 }
 

@@ -82,7 +82,7 @@ static void dlpi_found_spread_seen(const dlpi_words *words, int id, dlp_stream_s
         if (!dlpi_word_at(words, id, 0, DLPI_FOUND_SPREAD + at, 8, &word)) return;
         memcpy((uint8_t *)&h + at, &word, sizeof word);
     }
-    if (h.streams > words->areas[id].stride / 8) return;
+    if (h.streams > words->areas[id].stride / 8 || h.streams > DLPI_WORDS_MAX) return;
     to->streams = (uint32_t)h.streams;
     to->all = (uint32_t)h.all;
     to->weights = h.weights;

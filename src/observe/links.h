@@ -35,8 +35,9 @@ static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
     return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
 }
 
-static bool dlpi_link_in_order(const dlpi_seen_stage *st) {
-    return st->ops != NULL && st->ops->in_order;
+/* stage -1: a region may have no sampler that is known here. */
+static bool dlpi_link_in_order(const dlpi_seen *s, int32_t stage) {
+    return stage >= 0 && s->stages[stage].ops != NULL && s->stages[stage].ops->in_order;
 }
 
 /* Into the stages that work on slots, and out of the last of them. */
@@ -45,10 +46,10 @@ static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out,
         int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
         dlp_link *l = dlpi_link_add(s, out, n, from, to);
         uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
-        if (to >= 0 && !dlpi_link_in_order(&s->stages[to])) {
+        if (to >= 0 && !dlpi_link_in_order(s, to)) {
             l->kind = DLP_LINK_CLAIM;
             bytes += dlpi_link_claim_bytes(s, k);
-        } else if (!dlpi_link_in_order(&s->stages[from])) {
+        } else if (!dlpi_link_in_order(s, from)) {
             l->kind = DLP_LINK_GATHER;
         }
         l->capacity = s->prefetch;

@@ -456,6 +456,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
     if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
         return false;
+    if (n > DLPI_WORDS_MAX) return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
         if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;

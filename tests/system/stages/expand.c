@@ -10,6 +10,7 @@
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/inputs_rig.h"
+#include <malloc.h>
 
 #define INPUTS 300
 
@@ -709,6 +710,9 @@ static void planned__then_a_map_that_replaces__refused(void) {
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     SHM_NEEDS("expand");
+#ifdef M_PERTURB
+    mallopt(M_PERTURB, 0xa5); /* what is free is none of close's any more */
+#endif
     seen = shm_shared(sizeof *seen);
     run__any_wiring__as_written_down(seed);
     kill__inside_fetch_and_expand__as_written_down(seed);
