@@ -56,8 +56,9 @@ static void death_here(int kind, const void *at) {
     const uint8_t *from, *to;
     bool stored = kind == -1 && last == HOOK_STORE;
     last = kind;
-    if (all == NULL || (all->at == 0 && all->leaves == 0) || now == NULL ||
-        now->holder_stage == NULL || getpid() == parent)
+    /* Of the parent's threads some still run when there is no pipe now. */
+    if (all == NULL || (all->at == 0 && all->leaves == 0) || getpid() == parent || now == NULL ||
+        now->holder_stage == NULL)
         return;
     from = dlpi_area_at(now, DLPI_OWN(now->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
     to = from + dlpi_area_bytes(now, DLPI_OWN(now->holder_stage->id, DLPI_SCRATCH_HEAD));

@@ -88,8 +88,9 @@ static void dies(uint64_t *left) {
 static void death_here(int kind, const void *at) {
     static int begun;
     const uint8_t *from, *to;
-    if (all == NULL || all->at == 0 || now == NULL || now->holder_stage == NULL ||
-        getpid() == parent)
+    /* Of the parent's threads some still run when there is no pipe now. */
+    if (all == NULL || all->at == 0 || getpid() == parent || now == NULL ||
+        now->holder_stage == NULL)
         return;
     from = dlpi_area_at(now, DLPI_OWN(now->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
     to = from + dlpi_area_bytes(now, DLPI_OWN(now->holder_stage->id, DLPI_SCRATCH_HEAD));
