@@ -1543,7 +1543,7 @@ static int dlpi_s3_crc_way(void) { return 0; }
                                DLPI_S3_WIDE(i));
 #define DLPI_S3_WIDE_KEEP(i) _mm256_storeu_si256((__m256i *)(void *)(left + 32 * (i)), lane##i);
 
-/* The same, of a multiple of 256 bytes, by twice as wide products. What they leave stands for all
+/* Sum a multiple of 256 bytes by products that are twice as wide. What they leave stands for all
    bytes before it. */
 __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
     const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {

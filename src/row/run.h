@@ -325,8 +325,8 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_AHEAD_BYTES 1024u
-#define DLPI_ZERO_BYTES (64u << 10)
+#define DLPI_AHEAD_BYTES 1024u      /* of a unit, whose lines are fetched before it is run */
+#define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
 
 static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);

@@ -108,6 +108,48 @@ static void pipe__every_small_batch__same_bytes(void) {
 
 /* With a sampler of its own thread, an inline fetch is told of new batches, and need not find
    out. */
+/* Two fields, the second of *user bytes. Leaves garbage in all of a row, which it is to have found as
+   zeros. */
+static int leave_garbage(void *user, dlp_item *it) {
+    const size_t bytes[2] = {8, *(const size_t *)user};
+    uint8_t any = 0;
+    for (int f = 0; f < 2; f++) {
+        uint8_t *at = it->data[f];
+        for (size_t i = 0; i < bytes[f]; i++) any |= at[i];
+        memset(at, 0xa5, bytes[f]);
+    }
+    return any ? dlp_fail(it->call, 0, "the row has bytes of another one") : 0;
+}
+
+/* Slots are used again and again; rows of few bytes are cleared together, others one by one. */
+static void row__not_all_bytes_written__begins_as_zeros(void) {
+    static size_t bytes[] = {1, 784, 3000};
+    for (size_t i = 0; i < 3; i++)
+        for (size_t b = 0; b < sizeof batch_of / sizeof *batch_of; b++)
+            for (int32_t workers = 0; workers <= 2; workers += 2) {
+                const dlp_field fields[2] = {
+                    {.name = "a", .dtype = DLP_U64},
+                    {.name = "b", .dtype = DLP_U8, .ndim = 1, .shape = {(int64_t)bytes[i]}}};
+                const dlp_loader_desc d = {.dataset = {.n_items = 700,
+                                                       .fields = fields,
+                                                       .n_fields = 2,
+                                                       .fetch = leave_garbage,
+                                                       .user = &bytes[i]},
+                                           .batch_size = batch_of[b],
+                                           .num_workers = workers,
+                                           .epochs = 4};
+                dlp_pipe *p = NULL;
+                dlp_batch *batch;
+                int rc;
+                CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+                if (p == NULL) return;
+                while ((rc = dlp_pipe_next(p, &batch)) == DLP_OK)
+                    CHECK(dlp_pipe_release(p, batch) == DLP_OK);
+                CHECK(rc == DLP_END);
+                CHECK(dlp_pipe_close(p) == DLP_OK);
+            }
+}
+
 static int does_not_doze(void) {
     rig r;
     uint64_t random = 5, began = test_now_ns();
@@ -150,6 +192,7 @@ int main(int argc, char **argv) {
     next__inline_work_past_the_timeout__batch_it_made_is_given();
     pipe__any_wiring__same_bytes(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     pipe__every_small_batch__same_bytes();
+    row__not_all_bytes_written__begins_as_zeros();
     pipe__inline_fetch_behind_threaded_sampler__does_not_doze();
     return test_end("pipe_basic");
 }
