@@ -108,8 +108,8 @@ static void pipe__every_small_batch__same_bytes(void) {
 
 /* With a sampler of its own thread, an inline fetch is told of new batches, and need not find
    out. */
-/* Two fields, the second of *user bytes. Leaves garbage in all of a row, which it is to have found as
-   zeros. */
+/* Two fields, the second of *user bytes. The callback leaves garbage in all of a row, and fails if
+   the row did not begin as zeros. */
 static int leave_garbage(void *user, dlp_item *it) {
     const size_t bytes[2] = {8, *(const size_t *)user};
     uint8_t any = 0;
