@@ -8615,6 +8615,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
+    uint32_t calls_timed; /* how many calls the last reading of the clock stands for */
     uint32_t clock_off; /* inline: this call is not timed */
     bool source_waited; /* this wait was for the source */
 } dlpi_pace;
@@ -11516,7 +11517,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    all = w->started ? ns : ns * w->p->pace.call_clock_every;
+    all = w->p->all_inline ? ns * w->p->pace.calls_timed : ns;
     dlpi_bump(&block->busy_ns, all);
     dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
@@ -13696,21 +13697,26 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
 
 /* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the last one that was. */
+   is inline, the calls not timed take the time of the call that is timed after them. A call counts
+   with the work that it does, so a batch that takes long to make is timed for itself. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
-    uint64_t from = p->pace.last_return_ns, each, waited;
+    uint64_t from = p->pace.last_return_ns, each, waited, step;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
+    p->pace.calls_timed = calls;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
     waited = p->pace.inline_ns * (calls - 1);
-    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
-    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
+    if (waited >= now - from) waited = 0;
+    step = now - from - waited;
+    dlpi_bump(&p->ctl->wait_ns, waited);
+    dlpi_bump(&p->ctl->step_ns, step);
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    each = step / calls + p->pace.inline_ns;
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     if (!p->all_inline) dlpi_awake_call(p);
 }
