@@ -8615,7 +8615,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
-    uint32_t calls_timed; /* how many calls the last reading of the clock stands for */
+    uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint32_t clock_off; /* inline: this call is not timed */
     bool source_waited; /* this wait was for the source */
 } dlpi_pace;
@@ -11517,7 +11517,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    all = w->p->all_inline ? ns * w->p->pace.calls_timed : ns;
+    all = w->started ? ns : ns * w->p->pace.calls_timed;
     dlpi_bump(&block->busy_ns, all);
     dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
@@ -13704,7 +13704,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint64_t from = p->pace.last_return_ns, each, waited, step;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
-    p->pace.calls_timed = calls;
+    p->pace.calls_timed = p->all_inline ? calls : 1;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;

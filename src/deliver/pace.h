@@ -30,7 +30,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint64_t from = p->pace.last_return_ns, each, waited, step;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
-    p->pace.calls_timed = calls;
+    p->pace.calls_timed = p->all_inline ? calls : 1;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;

@@ -289,7 +289,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
-    uint32_t calls_timed; /* how many calls the last reading of the clock stands for */
+    uint32_t calls_timed; /* how many calls the work of this call stands for */
     uint32_t clock_off; /* inline: this call is not timed */
     bool source_waited; /* this wait was for the source */
 } dlpi_pace;
