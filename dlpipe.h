@@ -23,7 +23,8 @@
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
+          dlp_nodes_open          a table of nodes, which says any of these and more (>>graph)
+          dlp_pipe_open           and stages added one by one (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
       the slow one.
@@ -79,6 +80,8 @@
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
+   All of them in one table:
+   >>graph          A PIPELINE AS A TABLE OF NODES
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
@@ -92,7 +95,7 @@
    >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
    >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
    >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
+   >>impl-pictures >>impl-predict >>impl-beside >>impl-public >>impl-graph
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -1983,6 +1986,22 @@ typedef struct dlp_pipe_desc {
     const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
                                   trace_bytes each */
     uint32_t n_counters;
+    /* What holds for a table (>>graph). A pipe that is made of stages, and a loader, have these in
+       the descs of their stages, which say more about each field; here they are 0 then. */
+    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1 */
+    uint64_t seed;    /* any value */
+    int64_t epochs;   /* 0: one; DLP_FOREVER */
+    int64_t steps_per_epoch;   /* 0: until the items are out; else full batches, of items of unknown
+                                count or of parts; DLP_FOREVER */
+    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
+    int32_t shared_streams;    /* 1: world_size need not divide streams (>>found) */
+    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
+    int (*set_epoch)(void *user, uint64_t epoch);         /* as of dlp_repeat_desc; NULL: none */
+    void *set_epoch_user;                                 /* borrowed until close */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found; NULL: none */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -2267,6 +2286,12 @@ typedef struct dlp_guard_desc {
     uint32_t n_fields;
     dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
 } dlp_guard_desc;
+
+/* A node (>>graph) that looks at fields of items. */
+typedef struct dlp_node_guard {
+    const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
+    uint32_t n_fields;
+} dlp_node_guard;
 
 /* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
    found by plan and start (DLP_ERR_ARG). */
@@ -2862,6 +2887,21 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
    x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
    which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
+
+/* A node (>>graph) that keeps an item, or leaves it out. Several filters may follow each other.
+   Each is asked for the items that the filter before it has kept. */
+typedef struct dlp_node_filter {
+    int (*keep)(void *user, const dlp_item *item); /* required; returns 1: keep the item, 0: leave
+                                the item out, or failure, best by dlp_fail. It may not write. Called
+                                by all workers at once */
+    void *user;                                    /* borrowed until close */
+    uint64_t id; /* the user's number for what keep does, part of a state's fingerprint */
+} dlp_node_filter;
+
+/* A node that shuffles so many items of a stream at a time, as of >>found. */
+typedef struct dlp_node_window {
+    uint32_t items; /* 1..2^24 */
+} dlp_node_window;
 
 /* ---------------------------------------------------------------------------------------------
    >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
@@ -3987,6 +4027,198 @@ typedef struct dlp_push_loader_desc {
    failure nothing is left to close. */
 DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
                                 dlp_error *err);
+
+/* ---------------------------------------------------------------------------------------------
+   >>graph      A PIPELINE AS A TABLE OF NODES
+   A program writes its pipeline down as a table. Each row is a node: a name, one verb, what the
+   verb needs, its workers, and the queue after it. Data flow from each row to the next.
+
+     const dlp_node nodes[] = {
+         {.name = "items",  .verb = DLP_LIST,   .list = {.n_items = 1000, .shuffle = 1}},
+         {.name = "read",   .verb = DLP_FETCH,  .fetch = {.fetch = read, .fields = &x,
+                                                          .n_fields = 1},
+                                                .workers = {.num_workers = 4}},
+         {.name = "batch",  .verb = DLP_BATCH,  .batch = {.batch_size = 64}}};
+
+     dlp_pipe_desc desc = {.seed = 1, .epochs = 3};
+
+     if (dlp_nodes_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
+
+     verb           what the node does                         where it may stand
+     DLP_LIST       gives the numbers of items, in an order    first
+     DLP_PUSH       gives items that producers push (>>push)   first
+     DLP_LOAD       loads a part with many items (>>parts)     after the list
+     DLP_FETCH      writes the fields of an item               after the list, or a load
+                    adds fields, by the number of the item     before the batch
+     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, or the list
+     DLP_FILTER     keeps an item or leaves it out             after the first fetch
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_MAP        changes an item, or adds fields            after the first fetch
+                    changes a batch                            after the batch
+     DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
+     DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch
+     DLP_BATCH      makes a batch of items                     once
+     DLP_TRANSFER   copies a batch to a device                 after the batch
+     DLP_SPLIT      cuts a batch of one chunk into views       last (>>chunks)
+     DLP_OUT        gives batches to the consumer              last; it can be left out
+
+   Expand    Directly after the list, no fetch writes the input: expand has its number alone.
+   Workers   A node that names workers has workers of its own. The first fetch and the makers behind
+             it (expand, filter, pack) run in the same workers. One row of these names them.
+   Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
+             data. Workers and queues change neither the order nor the states.
+   Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
+             The callback of a map sees the fields of the rows above it, in the order of the table.
+             The fields that the map adds come last. A field that ends in a map is in no later row.
+             Such fields lie in cells. queue.capacity of their fetch node says how many cells.
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. */
+
+enum {
+    DLP_LIST = 1,
+    DLP_PUSH = 2,
+    DLP_FETCH = 3,
+    DLP_MAP = 4,
+    DLP_BATCH = 5,
+    DLP_TRANSFER = 6,
+    DLP_OUT = 7,
+    DLP_LOAD = 8,
+    DLP_EXPAND = 9,
+    DLP_FILTER = 10,
+    DLP_WINDOW = 11,
+    DLP_PACK = 12,
+    DLP_CACHE = 13,
+    DLP_SPLIT = 14,
+    DLP_GUARD = 15,
+    DLP_VERBS = 16
+};
+
+/* Which items a pipe reads, and in which order. */
+typedef struct dlp_node_list {
+    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch node
+                         says how many */
+    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says */
+    int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
+    const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
+                         batches, that of dlp_mix_sampler or of a source. Copied; what it points to
+                         is borrowed until close. Its seed, rank and world_size are 0, or those of
+                         the pipe's desc. NULL: all items */
+} dlp_node_list;
+
+typedef struct dlp_node_push {
+    dlp_push *source; /* required; of dlp_push_open; borrowed until close */
+} dlp_node_push;
+
+/* Write the fields of an item. */
+typedef struct dlp_node_fetch {
+    dlp_item_fn fetch;        /* required, but with async or source */
+    void *user;               /* borrowed until close */
+    const dlp_field *fields;  /* [n_fields] the fields that it adds; copied */
+    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
+    uint32_t in_flight;       /* items at once in a worker, at most 1024; 0: 1, with async 16.
+                                 Without async, fetch is called by so many threads of the worker */
+    const dlp_async *async;   /* requests that are begun and given back; copied; NULL: none */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
+    int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
+                                 begin as zeros */
+    const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
+                                 fields above but in_flight are then 0. Copied; NULL: none */
+} dlp_node_fetch;
+
+/* Change an item in place, or add fields to it. After the batch node: change a batch. */
+typedef struct dlp_node_map {
+    dlp_item_fn item; /* required before the batch node */
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* required after it */
+    void *user;                                                     /* borrowed until close */
+    const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
+    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
+    const char *ends; /* names of fields that end here, with a blank between two names: the fetch
+                         node above has written them, and only other fetch nodes are between the
+                         two. Once in a pipe; NULL: none */
+} dlp_node_map;
+
+typedef struct dlp_node_batch {
+    uint32_t batch_size;         /* rows of the global batch, of all ranks; required, 1..2^20 */
+    int32_t last;                /* DLP_LAST_* */
+    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied */
+    void *collate_user;          /* borrowed until close */
+    const dlp_field *out_fields; /* with a collate: [n_out_fields] fields of the batch; NULL: those
+                                    of the items; copied */
+    uint32_t n_out_fields;
+    int32_t copy_workers; /* workers that copy items of unknown count into rows; 0: none for batches
+                             of up to 4096 bytes, else 2 at most; DLP_NONE: none */
+} dlp_node_batch;
+
+typedef struct dlp_node_transfer {
+    const dlp_device *device; /* copied; NULL: dlp_device_host(). A thread copies if num_workers of
+                                 the node is 1, else next does */
+} dlp_node_transfer;
+
+enum {
+    DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
+    DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
+                          the batch node is then for each worker of the first fetch */
+};
+
+/* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
+   own to choose, a value is refused. */
+typedef struct dlp_queue_desc {
+    uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
+                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
+                          which fields end: cells of these fields */
+    int32_t deal;      /* list: DLP_DEAL_* */
+} dlp_queue_desc;
+
+typedef struct dlp_node {
+    const char *name;        /* required, of its own, 1..31 bytes */
+    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before */
+    int32_t verb;            /* DLP_LIST ... DLP_OUT: says which member of the union holds */
+    union {
+        dlp_node_list list;
+        dlp_node_push push;
+        dlp_node_fetch fetch;
+        dlp_node_map map;
+        dlp_node_batch batch;
+        dlp_node_transfer transfer;
+        /* In the next three, what the list, the pipe's desc, workers and queue say is 0. These are
+           n_parts, shuffle_parts, streams, steps_per_epoch, uneven, shared_streams, agree,
+           agree_user, queue_size and workers. The window of load and expand is a node. */
+        dlp_part_desc load;
+        dlp_expand_desc expand;
+        dlp_pack_desc pack;
+        dlp_node_filter filter;
+        dlp_node_window window;
+        dlp_cache_desc cache;
+        dlp_split_desc split;
+        dlp_node_guard guard;
+    };
+    dlp_workers_desc workers; /* name is NULL, dispatch is 0: the node and its list say these */
+    dlp_queue_desc queue;
+} dlp_node;
+
+/* A table and its length, as the two arguments of a call. */
+#define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
+
+/* Check a table, plan the pipe, allocate all that there is to allocate, and start the workers.
+   out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
+   borrow. desc: copied; NULL is {0}. err: may be NULL; its stage is the name of a row.
+   Returns DLP_OK; DLP_ERR_ARG (a field); DLP_ERR_GRAPH (rows that do not go together); or what
+   dlp_pipe_start returns. After a failure nothing is left to close.
+   Any thread, which is then the consumer. Allocates all that there is to allocate. */
+DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc, dlp_error *err);
+
+/* Check a table, and tell what its pipe would take. It starts no thread, opens no descriptor, and
+   has none of the pipe's memory, so all ranks of a job can be planned on one machine.
+   out: written on success. The others: as of dlp_nodes_open.
+   Returns as dlp_nodes_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
+DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
+                          dlp_plan *out, dlp_error *err);
+
+/* Find the stage of a node by the node's name.
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name; a filter behind another
+   maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
+DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 #ifdef __cplusplus
 }
@@ -8357,8 +8589,9 @@ typedef struct dlpi_fields {
    A row of another item passes it. */
 typedef struct dlpi_scope {
     uint32_t field, n_fields; /* from field on */
+    uint32_t own;             /* the first field that the stage itself adds; after the last: none */
     uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes;               /* 1: its callback finds zeros */
+    int zeroes;               /* 1: the fields that it adds begin as zeros */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
@@ -8616,8 +8849,8 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
     uint32_t calls_timed; /* how many calls the work of this call stands for */
-    uint32_t clock_off; /* inline: this call is not timed */
-    bool source_waited; /* this wait was for the source */
+    uint32_t clock_off;   /* inline: this call is not timed */
+    bool source_waited;   /* this wait was for the source */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
@@ -8680,6 +8913,7 @@ struct dlp_pipe {
     int n_staffed;                    /* those of cells of their own */
     dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
+    const char *node;        /* while a row of a table is added: its name; else NULL */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
@@ -10009,6 +10243,46 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 /* Bytes of one row of a field, whose first dimension is rows of a chunk. */
 static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
+}
+
+/* ---- fields in the order of a table ---- */
+
+/* The order in which a callback sees the fields of an item, if the row has another order. Field i
+   of the callback is field at[i] of the stage. */
+typedef struct dlpi_seeing {
+    uint32_t n; /* 0: the callback sees the fields in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS];
+    dlp_item_fn callback;
+    void *user;
+} dlpi_seeing;
+
+/* The callback of such a stage. */
+static int dlpi_seeing_call(void *user, dlp_item *it) {
+    const dlpi_seeing *k = user;
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlp_item seen = *it;
+    int rc;
+    for (uint32_t f = 0; f < k->n; f++) {
+        data[f] = it->data[k->at[f]];
+        length[f] = it->length[k->at[f]];
+    }
+    seen.data = data;
+    seen.length = length;
+    seen.n_fields = k->n;
+    rc = k->callback(k->user, &seen);
+    for (uint32_t f = 0; f < k->n; f++) it->length[k->at[f]] = length[f];
+    return rc;
+}
+
+/* Let the callback of a stage see fields so. k: what the stage keeps. */
+static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *order) {
+    if (order == NULL || order->n == 0) return;
+    *k = *order;
+    k->callback = st->item;
+    k->user = st->user;
+    st->item = dlpi_seeing_call;
+    st->user = k;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11833,7 +12107,7 @@ static inline bool dlpi_row_fills(const dlpi_worker *w) {
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
     if (!scope->zeroes) return;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+    for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const uint64_t bytes = w->p->items.at[f].row_bytes;
         memset(w->cell[f] + row * bytes, 0, rows * bytes);
     }
@@ -11868,6 +12142,7 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row) {
    empty callback takes less time than the questions. Returns true if the row was kept. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (p->keeper->get(w, t, row)) return true;
@@ -11875,8 +12150,9 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
-        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
+    if (p->items.any_ragged) /* the callback is to set those of the fields that it adds */
+        memset(w->length + scope->own, 0,
+               (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -14252,6 +14528,7 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself */
     dlpi_parked *parked;
     dlpi_attempt **todo;
     pthread_t *threads;
+    dlpi_seeing seeing;
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
@@ -15220,18 +15497,42 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
     return DLP_OK;
 }
 
+/* Add n fields to those of an item. */
+static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
+    if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
+    p->datasets.n_fields += n;
+}
+
+/* Add the fields of a stage to those of an item. count: the field of its desc that has their
+   number. */
+static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
+    const uint32_t n = p->datasets.n_fields;
+    if (n + st->n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
+                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
+                           "a row has 16 at most",
+                           st->n_fields, n);
+    for (uint32_t i = 0; i < st->n_fields; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+                                      "a dataset before it has a field of that name: rename one");
+    dlpi_datasets_widen(p, st->fields, st->n_fields);
+    return DLP_OK;
+}
+
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
-    static const dlpi_bound bounds[] = {
+    const dlpi_bound bounds[] = {
         {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), p->node ? 0 : 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
     if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
+    if (rc != DLP_OK || f->dataset.fields != NULL || f->dataset.n_fields == 0) return rc;
     return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
@@ -17260,6 +17561,16 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
+#define DLPI_KEEPS 8u
+
+typedef struct dlpi_keeps { /* filters, in the order in which they are asked */
+    uint32_t n;
+    struct dlpi_keep {
+        int (*keep)(void *user, const dlp_item *item);
+        void *user;
+    } at[DLPI_KEEPS];
+} dlpi_keeps;
+
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
@@ -17270,6 +17581,7 @@ typedef struct dlpi_expand {
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
     uint64_t input_at;                       /* of a cell: what expand reads */
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
+    dlpi_keeps of_inputs, of_items;          /* filters */
 } dlpi_expand;
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
@@ -17379,7 +17691,7 @@ static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
                               dlpi_expand_item *by, bool zero) {
     memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
     dlpi_expand_point(it, to, fs, at, by);
-    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+    if (zero && fs->n > 0) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -17394,15 +17706,37 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
+/* Ask filters for an item whose fields lie at `to`. it: the item without its fields. Returns 0: all
+   keep it; DLP_SKIP; or the code of a failure. */
+static int dlpi_keeps_ask(dlpi_worker *w, const dlpi_keeps *k, dlp_item it, uint8_t *to,
+                          const dlpi_fields *fs, const uint64_t *at) {
+    dlpi_expand_item by;
+    int rc = 1;
+    memset(by.none, 0, sizeof by.none);
+    for (uint32_t i = 0; i < k->n && rc == 1; i++) {
+        dlp_item seen = it;
+        dlpi_expand_point(&seen, to, fs, at, &by);
+        rc = k->at[i].keep(k->at[i].user, &seen);
+    }
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    return rc != DLP_SKIP && rc != DLP_END
+               ? rc
+               : dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure",
+                          rc);
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                   dlpi_expand_item *by) {
+    dlp_item given;
     int rc = 0;
+    if (x->of_inputs.n > 0) given = *in;
     dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc != 0) return rc;
-    return dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    if (rc != 0 || x->of_inputs.n == 0) return rc;
+    return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */
@@ -18167,32 +18501,22 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset->n_items,
-                             !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
+                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t n = p->datasets.n_fields;
+    const uint32_t n = p->datasets.n_fields;
+    int rc;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
                            ": rows have an item of each",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if (n + st->dataset->n_fields > DLP_MAX_FIELDS)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
-                           "a row has 16 at most",
-                           st->dataset->n_fields, n);
-    for (uint32_t i = 0; i < st->dataset->n_fields; i++)
-        for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->dataset->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->dataset->fields[i].name, "name",
-                                      "a dataset before it has a field of that name: rename one");
-    memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
-    p->datasets.n_fields += st->dataset->n_fields;
-    st->scope = (dlpi_scope){n, st->dataset->n_fields, 0, st->dataset->n_items,
-                             !st->dataset->writes_all_bytes};
+    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
+    st->scope =
+        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
@@ -18434,6 +18758,14 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
+/* A map of items that adds fields. */
+static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
+    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    st->scope.n_fields = p->datasets.n_fields;
+    st->scope.zeroes = st->n_fields > 0;
+    return rc;
+}
+
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     int rc;
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
@@ -18447,6 +18779,8 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
+    .self_bytes = sizeof(dlpi_seeing),
+    .widens = dlpi_map_widens,
     DLPI_OPS_OF_ROWS,
 };
 
@@ -20796,11 +21130,30 @@ typedef struct dlpi_making {
     const dlpi_expand *by;
     uint8_t *cell, *input; /* places of its items, and of itself */
     uint32_t made;         /* items so far */
+    uint32_t asked;        /* the filters have been asked for so many of them */
+    int wrong;             /* what a filter came to: a code, or 0 */
     bool above;            /* more than max_out were asked for */
     dlp_item given;        /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
+
+/* Ask the filters for the item that was made last. Its place is free again if one leaves it out. */
+static void dlpi_making_ask(dlpi_making *m) {
+    /* cppcheck-suppress ctuuninitvar; by is set */
+    const dlpi_expand *x = m->by;
+    dlpi_worker *w = m->given.call->w;
+    int rc;
+    if (m->made == m->asked || x->of_items.n == 0 || m->wrong != 0) return;
+    uint8_t *to = m->cell + (m->made - 1) * x->out_bytes;
+    rc = dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_keeps_ask(w, &x->of_items, m->given, to, &x->out, x->out_at);
+    if (rc == DLP_SKIP)
+        m->made--;
+    else
+        m->wrong = rc;
+    m->asked = m->made;
+}
 
 /* Let expand make items of the input that fetch, where there is one, writes after them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
@@ -20809,13 +21162,16 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     dlpi_expand_item fields;
     int rc;
     m->given = *in;
-    m->made = 0;
+    m->made = m->asked = 0;
+    m->wrong = 0;
     m->above = false;
     rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
     *in = m->given;
     dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
     m->x = (dlp_expand){.item = in, .call = &w->note};
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
+    if (rc == 0) dlpi_making_ask(m);
+    if (m->wrong != 0) return m->wrong;
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
@@ -22041,7 +22397,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     }
     if (w) st->w = *w;
     dlpi_workers_begin(st);
-    dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
+    dlpi_copy_text(st->name, sizeof st->name, p->node ? p->node : w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;
 }
@@ -22391,15 +22747,16 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
-    p->datasets.n_fields = ds->n_fields;
-    memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
+    p->datasets.n_fields = 0;
+    dlpi_datasets_widen(p, ds->fields, ds->n_fields);
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        st->scope = (dlpi_scope){0, p->datasets.n_fields, 0, ds->n_items, 0};
+        st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
         st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->datasets.n_added;
+    p->fetch->scope.own = 0;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
 }
@@ -31521,6 +31878,38 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     return rc;
 }
 
+#define DLPI_RUN_FROM offsetof(dlp_pipe_desc, streams) /* what holds for tables stands from there */
+
+/* The first field of a pipe's desc that only tables have, or, of items of known count, the first
+   that they have no use for; NULL: none is set. */
+static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
+    if (d->streams != 0) return "streams";
+    if (d->steps_per_epoch != 0) return "steps_per_epoch";
+    if (d->uneven != 0) return "uneven";
+    if (d->shared_streams != 0) return "shared_streams";
+    if (d->agree != NULL) return "agree";
+    if (d->agree_user != NULL) return "agree_user";
+    if (!all) return NULL;
+    if (d->seed != 0) return "seed";
+    if (d->epochs != 0) return "epochs";
+    if (d->epoch_end != 0) return "epoch_end";
+    if (d->allow_uneven != 0) return "allow_uneven";
+    if (d->rank != 0) return "rank";
+    if (d->world_size != 0) return "world_size";
+    if (d->set_epoch != NULL) return "set_epoch";
+    return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
+}
+
+/* These belong to a table: where stages are added one by one, their descs say them. */
+static int dlpi_run_check(dlp_pipe *p) {
+    const char *field = dlpi_run_given(&p->d, true);
+    if (field == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, "", field,
+                       "%s of the pipe's desc is for dlp_nodes_open; set it in the desc of the "
+                       "sampler, repeat or the stage that has it",
+                       field);
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -31545,7 +31934,8 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     dlpi_beside_take(p);
     dlpi_roles_begin(p);
     dlpi_whole_take(p);
-    if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
+    if ((rc = dlpi_run_check(p)) == DLP_OK) rc = dlpi_check_pipe(p);
+    if (rc != DLP_OK) {
         if (err) *err = p->err;
         free(p);
         return rc;
@@ -31934,12 +32324,205 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     return dlpi_added(p, st, dlpi_transfer_check(p, st));
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-graph      A TABLE OF NODES BECOMES STAGES
+   The rows are checked first: names, what each takes records from, what each may say. Then each row
+   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
+   of unknown count: the stage that makes the items stands before the stage that fetches. */
+
+typedef struct dlpi_table dlpi_table;
+
+/* What a row may say besides the desc of its verb, and what it is to the others. */
+enum {
+    DLPI_NODE_WORKERS = 1,  /* workers of its own */
+    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,   /* it is the first row */
+    DLPI_NODE_LOADS = 16,   /* it loads parts */
+    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64    /* a window may follow it */
+};
+
+typedef struct dlpi_verb {
+    const char *name;
+    int (*add)(dlpi_table *t, const dlp_node *node);
+    unsigned is;
+} dlpi_verb;
+
+/* The fields of a fetch of which some end before the batch. */
+typedef struct dlpi_ends {
+    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
+    uint32_t all, stay;
+    dlpi_seeing seen;
+} dlpi_ends;
+
+/* What a table does by kinds that can be left out; NULL: it is left out. */
+typedef struct dlpi_table_ops {
+    const dlpi_verb *verbs;                               /* [DLP_VERBS] */
+    int (*later)(dlpi_table *t, const dlp_fetch_desc *f); /* add a fetch after the first */
+    int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+} dlpi_table_ops;
+
+struct dlpi_table {
+    dlp_pipe *p;
+    const dlpi_table_ops *ops;
+    const dlp_node *nodes;
+    uint32_t n, at;         /* at: the row that is being added */
+    const dlp_pipe_desc *d; /* of the run */
+    const dlp_node *load;   /* NULL: no row loads parts */
+    const dlp_node *waits;  /* the first fetch, until the row behind it has made its stage */
+    const dlp_node *ending; /* the map in which fields end; NULL: none so far */
+    uint64_t n_items;
+    uint32_t n_ending; /* fields that end there */
+    int32_t fetchers;  /* workers of the first fetch */
+    bool unknown;      /* a row loads parts, or makes items of unknown count */
+    bool fetched;      /* the stage that fetches is added */
+    bool batched;      /* the batch stage is added */
+};
+
+/* ---- what rows have in common ---- */
+
+static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
+    const dlpi_verb *verb =
+        node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
+    return verb != NULL && verb->add != NULL ? verb : NULL;
+}
+
+static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
+}
+
+/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
+ */
+static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
+    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
+    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+static bool dlpi_all_zero(const void *at, size_t bytes) {
+    const uint8_t *b = at;
+    while (bytes > 0 && b[bytes - 1] == 0) bytes--;
+    return bytes == 0;
+}
+
+static bool dlpi_table_turns(const dlpi_table *t) {
+    return t->nodes[0].queue.deal == DLP_DEAL_TURNS;
+}
+
+static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *node) {
+    dlp_workers_desc w = node->workers;
+    if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
+    return w;
+}
+
+/* The workers of two rows that run in the same workers: one of the two says which. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
+                            dlp_workers_desc *to) {
+    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
+    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
+    *to = dlpi_node_workers(t, a ? before : node);
+    if (!a || !b) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
+                       "it in one of them",
+                       before->name, node->name);
+}
+
+/* ---- the rows, before any is added ---- */
+
+static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const size_t length = node->name != NULL ? strlen(node->name) : 0;
+    if (length < 1 || length > 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
+                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
+                           length);
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(t->nodes[k].name, node->name) == 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
+                               "rows %" PRIu32 " and %" PRIu32 " are named \"%s\"; rename one", k,
+                               i, node->name);
+    return DLP_OK;
+}
+
+/* A row takes records from the row before it. */
+static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const char *const *from = node->from;
+    if (from == NULL) return DLP_OK;
+    if (i == 0 || from[0] == NULL || from[1] != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                           "from has %s; this verb takes records from %s",
+                           from[0] == NULL   ? "no name"
+                           : from[1] == NULL ? "a name"
+                                             : "names",
+                           i == 0 ? "no node" : "one node");
+    if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
+    for (uint32_t k = 0; k < t->n; k++)
+        if (k != i && t->nodes[k].name != NULL && strcmp(from[0], t->nodes[k].name) == 0)
+            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                               "from names \"%.31s\", which is not the row before; write the rows "
+                               "in the order of the data, as one chain",
+                               from[0]);
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                       "from names \"%.31s\", and no other row has this name", from[0]);
+}
+
+/* What the verb of a row has no use for. */
+static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
+    dlp_workers_desc w = node->workers;
+    int rc;
+    if (w.name != NULL)
+        return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
+    if (w.dispatch != 0)
+        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
+                        w.dispatch);
+    if ((verb->is & DLPI_NODE_THREAD) != 0) {
+        rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
+                         "0, or 1: a thread");
+        if (rc != DLP_OK) return rc;
+        w.num_workers = 0;
+    }
+    if ((verb->is & DLPI_NODE_WORKERS) == 0 && !dlpi_all_zero(&w, sizeof w))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                           "workers is set, and a %s node has none%s; set 0", verb->name,
+                           verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
+    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0: the queue after this node has none to choose", node->queue.capacity);
+    rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
+                     node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+    return rc;
+}
+
+static int dlpi_table_check(const dlpi_table *t) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
+        const dlp_node *node = &t->nodes[i];
+        const dlpi_verb *verb = dlpi_verb_of(t, node);
+        if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
+        if (verb == NULL)
+            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
+            return dlpi_node_bad(t, node,
+                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                                        : "begins a branch; a table is one chain, so DLP_LIST or "
+                                          "DLP_PUSH is its first row");
+        if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
+    }
+    return rc;
+}
+
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
     ((dlpi_cache *)st->self)->bytes = desc->bytes;
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
+}
+
+static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
+    return dlp_pipe_add_cache(t->p, &node->cache);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
@@ -31972,12 +32555,24 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     return DLP_OK;
 }
 
+static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_guard_desc d = {.fields = node->guard.fields,
+                              .n_fields = node->guard.n_fields,
+                              .workers = dlpi_node_workers(t, node)};
+    return dlp_pipe_add_guard(t->p, &d);
+}
+
 DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
                   &desc->fetch.workers);
     return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
+
+/* The second fetch of a table, and each one after it. */
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f) {
+    return dlp_pipe_add_join(t->p, &(dlp_join_desc){.fetch = *f});
 }
 
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
@@ -32048,6 +32643,10 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     if ((rc = dlpi_split_check(p, st)) == DLP_OK)
         rc = dlpi_split_sums(p, st->name, desc, &c->first);
     return dlpi_added(p, st, rc);
+}
+
+static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
+    return dlp_pipe_add_split(t->p, &node->split);
 }
 
 /* ---- what the consumer is warned of with a batch ---- */
@@ -32425,6 +33024,8 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_expand *by = m->by;
+    dlpi_making_ask(m);
+    if (m->wrong != 0) return NULL;
     if (m->made >= by->d.max_out) {
         m->above = true;
         return NULL;
@@ -33190,6 +33791,712 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
     parts = desc->parts;
     if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
     return dlpi_loader_open(out, &desc->loader, &source, err);
+}
+
+/* ---- list: the sampler and the epochs ---- */
+
+static int dlpi_node_repeat(dlpi_table *t) {
+    t->p->node = "repeat";
+    return dlp_pipe_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
+                                                        .epoch_end = t->d->epoch_end,
+                                                        .set_epoch = t->d->set_epoch,
+                                                        .set_epoch_user = t->d->set_epoch_user});
+}
+
+/* What the list's order and the pipe's desc both say is said once, or alike. */
+static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
+    const struct {
+        const char *field;
+        uint64_t got, run;
+    } both[] = {{"list.order.seed", s->seed, t->d->seed},
+                {"list.order.rank", s->rank, t->d->rank},
+                {"list.order.world_size", s->world_size, t->d->world_size},
+                {"list.order.threaded", (uint64_t)s->threaded, 0},
+                {"list.order.allow_uneven", (uint64_t)s->allow_uneven, 0}};
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        if (both[i].got != 0 && both[i].got != both[i].run)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, both[i].field,
+                               "%s is %" PRIu64
+                               "; set 0 here, and say it in the pipe's desc, or in "
+                               "workers",
+                               both[i].field, both[i].got);
+    return DLP_OK;
+}
+
+static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+    const dlp_node_list *l = &node->list;
+    int rc;
+    if (l->order != NULL) *s = *l->order;
+    if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
+    if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
+        return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
+    if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
+    if (t->load != NULL && l->order != NULL)
+        return dlpi_not_null(t->p, node->name, "list.order", "before a load node: shuffle says it");
+    if (t->load != NULL) s->order = DLP_ORDER_PARTS;
+    s->threaded = node->workers.num_workers;
+    s->seed = t->d->seed;
+    s->rank = t->d->rank;
+    s->world_size = t->d->world_size;
+    s->allow_uneven = t->d->allow_uneven;
+    return DLP_OK;
+}
+
+static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
+    };
+    dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
+    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
+    if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    if (t->load != NULL && node->list.open_end)
+        return dlpi_bad(t->p, node->name, "list.open_end", "0 before a load node", 1);
+    t->n_items = node->list.n_items;
+    rc = dlp_pipe_add_sampler(t->p, &s);
+    return rc < 0 ? rc : dlpi_node_repeat(t);
+}
+
+/* ---- fetch, push, map: what writes the fields of items ---- */
+
+static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+    const dlp_fetch_desc *source = node->fetch.source;
+    dlp_node_fetch rest = node->fetch;
+    rest.source = NULL;
+    rest.in_flight = 0;
+    if (source->dataset == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset",
+                            "what the wire of a source "
+                            "has set");
+    if (!dlpi_all_zero(&rest, sizeof rest))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
+                           "fetch.source is given; leave the other fields of fetch 0, but for "
+                           "in_flight");
+    if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
+        return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
+    *f = *source;
+    return DLP_OK;
+}
+
+static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+    const dlp_node_fetch *d = &node->fetch;
+    if (d->async == NULL && d->fetch == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
+    if (d->fields == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.fields", "n_fields arrays of an item");
+    f->batch_pool = d->batch_pool;
+    if (d->async != NULL) f->async = *d->async;
+    f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
+                 : d->in_flight > 1 ? DLP_FETCH_THREADS
+                                    : DLP_FETCH_SEQUENTIAL;
+    return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+}
+
+/* The dataset of a fetch row. */
+static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
+    const dlp_node_fetch *d = &node->fetch;
+    *ds = d->source != NULL ? *d->source->dataset
+                            : (dlp_dataset){.fields = d->fields,
+                                            .n_fields = d->n_fields,
+                                            .writes_all_bytes = (uint32_t)d->writes_all_bytes,
+                                            .fetch = d->fetch,
+                                            .user = d->user};
+    if (d->source != NULL && t->n_items != 0 && ds->n_items != t->n_items)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
+                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
+                           " items; set 0, which takes that number",
+                           t->n_items, node->name, ds->n_items);
+    if (t->load == NULL && ds->n_items == 0) ds->n_items = t->n_items;
+    t->n_items = t->load == NULL ? ds->n_items : t->n_items;
+    if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.open_end) ds->open_end = 1;
+    return DLP_OK;
+}
+
+/* What a fetch row says, as descs. */
+static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
+                            dlp_dataset *ds) {
+    int rc =
+        dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
+    *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
+    if (rc == DLP_OK)
+        rc =
+            node->fetch.source != NULL ? dlpi_fetch_source(t, node, f) : dlpi_fetch_own(t, node, f);
+    if (rc != DLP_OK || (rc = dlpi_fetch_dataset(t, node, ds)) != DLP_OK) return rc;
+    if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
+    f->dataset = ds;
+    return DLP_OK;
+}
+
+/* Workers of a row, with the callbacks of its source. */
+static dlp_workers_desc dlpi_fetch_workers(const dlp_node *node, dlp_workers_desc w) {
+    const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
+    if (of == NULL || of->worker_init == NULL) return w;
+    w.worker_init = of->worker_init;
+    w.worker_exit = of->worker_exit;
+    w.worker_user = of->worker_user;
+    w.tell = of->tell;
+    return w;
+}
+
+static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
+    dlpi_ends e = {.all = 0};
+    dlp_fetch_desc f;
+    dlp_dataset ds;
+    int rc;
+    if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
+    if (!t->fetched && t->load == NULL && dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL) {
+        t->waits = node;
+        return DLP_OK;
+    }
+    if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
+    f.workers = dlpi_fetch_workers(node, dlpi_node_workers(t, node));
+    if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
+    if (e.all > e.stay) {
+        ds.fields = e.fields;
+        ds.n_fields = e.stay;
+    }
+    if (node->queue.capacity != 0 && e.all == e.stay)
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0: no field of this node ends in a map", node->queue.capacity);
+    if (t->fetched && t->ops->later == NULL)
+        return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
+    rc = t->fetched ? t->ops->later(t, &f) : dlp_pipe_add_fetch(t->p, &f);
+    if (rc < 0) return rc;
+    if (!t->fetched) t->fetchers = f.workers.num_workers;
+    t->fetched = true;
+    dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
+    return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
+}
+
+static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    dlp_fetch_desc f = {.workers = node->workers};
+    dlp_dataset ds = {.n_items = 0};
+    int rc;
+    if (node->push.source == NULL)
+        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
+    if ((rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed})) < 0) return rc;
+    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
+    t->p->node = node->name;
+    dlp_push_wire(node->push.source, &ds, &f.workers);
+    f.dataset = &ds;
+    t->fetched = true;
+    return dlp_pipe_add_fetch(t->p, &f);
+}
+
+/* ---- map ---- */
+
+/* A map's desc has one callback, that of its place. */
+static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_map *m = &node->map;
+    int rc =
+        dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+    if (rc == DLP_OK && t->batched && m->batch == NULL)
+        rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
+    if (rc == DLP_OK && !t->batched && m->item == NULL)
+        rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
+    if (rc == DLP_OK && t->batched && m->n_fields != 0)
+        rc = dlpi_bad(t->p, node->name, "map.n_fields", "0 after the batch", m->n_fields);
+    return rc;
+}
+
+static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_map *m = &node->map;
+    dlpi_seeing seen = {.n = 0};
+    dlpi_stage *st;
+    int rc = dlpi_map_given(t, node);
+    if (rc == DLP_OK && m->ends != NULL && t->ops->see == NULL)
+        rc = dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+    if (rc == DLP_OK && m->ends != NULL) rc = t->ops->see(t, node, &seen);
+    if (rc != DLP_OK) return rc;
+    rc = dlp_pipe_add_map(t->p, &(dlp_map_desc){.item = m->item,
+                                                .batch = m->batch,
+                                                .user = m->user,
+                                                .workers = dlpi_node_workers(t, node)});
+    if (rc < 0 || m->batch != NULL) return rc;
+    st = &t->p->stages[rc];
+    dlpi_seeing_take(st, st->self, &seen);
+    return dlpi_keep_fields(t->p, st, m->fields, m->n_fields);
+}
+
+/* ---- fields that end in a map: they lie in a stage of their own ---- */
+
+/* Is this name one of those in a text with blanks between them? */
+static bool dlpi_names_have(const char *names, const char *name) {
+    const size_t n = name != NULL ? strlen(name) : 0;
+    while (n > 0 && *names != 0) {
+        const size_t length = strcspn(names, " ");
+        if (length == n && strncmp(names, name, n) == 0) return true;
+        names += length;
+        names += strspn(names, " ");
+    }
+    return false;
+}
+
+static uint32_t dlpi_names_count(const char *names) {
+    uint32_t n = 0;
+    for (names += strspn(names, " "); *names != 0; n++) {
+        names += strcspn(names, " ");
+        names += strspn(names, " ");
+    }
+    return n;
+}
+
+/* The map after a fetch in which fields may end; only other fetches are between. NULL: none. */
+static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
+    for (uint32_t i = t->at + 1; i < t->n; i++) {
+        const dlp_node *node = &t->nodes[i];
+        if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
+        if (node->verb != DLP_FETCH) return NULL;
+    }
+    return NULL;
+}
+
+/* Part the fields of a fetch: those that stay come first. */
+static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
+                          dlpi_ends *e) {
+    const dlp_node *map = dlpi_ends_in(t);
+    bool moved = false;
+    if (map == NULL) return DLP_OK;
+    for (int ends = 0; ends < 2; ends++) {
+        for (uint32_t i = 0; i < ds->n_fields; i++) {
+            if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
+            moved = moved || e->all != i;
+            e->seen.at[i] = (uint8_t)e->all;
+            e->fields[e->all++] = ds->fields[i];
+            e->stay += ends == 0;
+        }
+    }
+    if (e->stay == e->all) return DLP_OK;
+    if (t->ending != NULL)
+        return dlpi_node_bad(t, node,
+                             "is the second fetch with fields that end; all of them must be of "
+                             "one fetch node");
+    if (moved && node->fetch.async != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "with async, the fields that end in \"%s\" must be the last of fields",
+                           map->name);
+    t->ending = map;
+    t->n_ending = e->all - e->stay;
+    if (moved) e->seen.n = e->all;
+    return DLP_OK;
+}
+
+static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
+    const dlp_scratch_desc d = {.fields = e->fields + e->stay,
+                                .n_fields = e->all - e->stay,
+                                .n_cells = node->queue.capacity};
+    t->p->node = "scratch";
+    return dlp_pipe_add_scratch(t->p, &d);
+}
+
+/* The fields that a row above a map adds. */
+static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
+    const dlp_dataset *ds = NULL;
+    *n = 0;
+    if (node->verb == DLP_MAP) *n = node->map.n_fields;
+    if (node->verb == DLP_MAP) return node->map.fields;
+    if (node->verb != DLP_FETCH) return NULL;
+    if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
+    *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
+    return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+/* How a map in which fields end sees the fields: in the order of the table. The row has those that
+   stay, then those that the map adds; the cells of those that end come last. */
+static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
+    uint32_t n, all = 0, stay = 0, ending = 0;
+    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
+                           "fetch nodes between",
+                           map->map.ends);
+    for (const dlp_node *row = t->nodes; row <= map; row++) {
+        const dlp_field *f = dlpi_node_fields(row, &n);
+        if (all + n > DLP_MAX_FIELDS)
+            return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
+                            all + n);
+        for (uint32_t i = 0; i < n; i++)
+            seen->at[all++] = dlpi_names_have(map->map.ends, f[i].name) && row != map
+                                  ? (uint8_t)(0x80 | ending++)
+                                  : (uint8_t)stay++;
+    }
+    for (uint32_t i = 0; i < all; i++) {
+        if (seen->at[i] >= 0x80) seen->at[i] = (uint8_t)(stay + (seen->at[i] & 0x7f));
+        if (seen->at[i] != i) seen->n = all;
+    }
+    return DLP_OK;
+}
+
+/* ---- load, expand, filter, pack, window: items of unknown count ---- */
+
+/* Fields of a row's desc that something else says: the pipe's desc, the list, the queue. */
+typedef struct dlpi_elsewhere {
+    const char *field;
+    size_t at, bytes;
+    const char *where;
+} dlpi_elsewhere;
+
+#define DLPI_ELSEWHERE(type, field, where) \
+    { #field, offsetof(type, field), sizeof(((type *)0)->field), where }
+#define DLPI_ELSEWHERE_OF(type) \
+    DLPI_ELSEWHERE(type, streams, "the pipe's desc"), \
+        DLPI_ELSEWHERE(type, steps_per_epoch, "the pipe's desc"), \
+        DLPI_ELSEWHERE(type, uneven, "the pipe's desc"), \
+        DLPI_ELSEWHERE(type, shared_streams, "the pipe's desc"), \
+        DLPI_ELSEWHERE(type, agree, "the pipe's desc"), \
+        DLPI_ELSEWHERE(type, agree_user, "the pipe's desc"), \
+        DLPI_ELSEWHERE(type, queue_size, "queue.capacity"), \
+        DLPI_ELSEWHERE(type, workers, "workers of the node")
+
+static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, const void *desc,
+                               const dlpi_elsewhere *e, size_t n) {
+    for (; n > 0; n--, e++)
+        if (!dlpi_all_zero((const uint8_t *)desc + e->at, e->bytes))
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
+                               "%s is set in the desc of the node; set 0 here, and %s instead",
+                               e->field, e->where);
+    return DLP_OK;
+}
+
+/* Fill in what the pipe's desc, the queue and the workers of a row say. */
+#define DLPI_FROM_TABLE(to, t, capacity, w) \
+    do { \
+        (to)->streams = (t)->d->streams; \
+        (to)->steps_per_epoch = (t)->d->steps_per_epoch; \
+        (to)->uneven = (t)->d->uneven; \
+        (to)->shared_streams = (t)->d->shared_streams; \
+        (to)->agree = (t)->d->agree; \
+        (to)->agree_user = (t)->d->agree_user; \
+        (to)->queue_size = (capacity); \
+        (to)->workers = (w); \
+    } while (0)
+
+/* ---- load, window ---- */
+
+/* The window i rows after the one that is being added: its items; 0: that row is no window. */
+static uint32_t dlpi_window_after(const dlpi_table *t, uint32_t i) {
+    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
+    return node != NULL && node->verb == DLP_WINDOW ? node->window.items : 0;
+}
+
+static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
+    if ((dlpi_verb_of(t, node - 1)->is & DLPI_NODE_FINDS) == 0)
+        return dlpi_node_bad(t, node, "must stand directly after expand, filter or load");
+    return node->window.items > 0 ? DLP_OK
+                                  : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
+}
+
+static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
+    static const dlpi_elsewhere elsewhere[] = {
+        DLPI_ELSEWHERE_OF(dlp_part_desc), DLPI_ELSEWHERE(dlp_part_desc, n_parts, "list.n_items"),
+        DLPI_ELSEWHERE(dlp_part_desc, shuffle_parts, "list.shuffle"),
+        DLPI_ELSEWHERE(dlp_part_desc, window, "a window node")};
+    dlp_part_desc d = node->load;
+    int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(elsewhere));
+    if (rc != DLP_OK) return rc;
+    if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
+    DLPI_FROM_TABLE(&d, t, node->queue.capacity, node->workers);
+    d.n_parts = t->n_items;
+    d.shuffle_parts = t->nodes->list.shuffle;
+    d.window = dlpi_window_after(t, 1);
+    t->unknown = true;
+    return dlp_pipe_add_parts(t->p, &d);
+}
+
+/* ---- expand, filter, pack ---- */
+
+/* Rows that make items of unknown count: they run in the same workers, one after the other. */
+typedef struct dlpi_makers {
+    const dlp_node *expand, *pack; /* NULL: none */
+    dlpi_keeps of_inputs, of_items;
+    uint64_t id; /* of all of them, for the fingerprint */
+    uint32_t n;  /* rows */
+    dlp_workers_desc workers;
+} dlpi_makers;
+
+static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    dlpi_keeps *k = m->expand != NULL ? &m->of_items : &m->of_inputs;
+    if (node->filter.keep == NULL)
+        return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
+    if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
+    k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
+    if (node->filter.id != 0) m->id = dlpi_absorb(m->id, node->filter.id);
+    return DLP_OK;
+}
+
+static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    static const dlpi_elsewhere elsewhere[] = {
+        DLPI_ELSEWHERE_OF(dlp_expand_desc),
+        DLPI_ELSEWHERE(dlp_expand_desc, window, "a window node")};
+    if (m->expand != NULL)
+        return dlpi_node_bad(t, node, "stands after another expand; make the items in one of them");
+    if (node->expand.expand == NULL)
+        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
+    m->expand = node;
+    if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
+    return dlpi_node_elsewhere(t, node, &node->expand, DLPI_ROWS(elsewhere));
+}
+
+/* Take one of these rows. */
+static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (m->pack != NULL) return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
+    if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
+    if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
+    m->pack = node;
+    return m->expand == NULL ? DLP_OK
+                             : dlpi_node_bad(t, node,
+                                             "packs what an expand makes; make the "
+                                             "documents in fetch");
+}
+
+static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
+    const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
+    int rc = DLP_OK;
+    m->workers = dlpi_node_workers(t, by);
+    for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
+        if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
+        if (node == by) continue;
+        if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
+        if (!dlpi_all_zero(&node->workers, sizeof node->workers)) by = node;
+    }
+    return DLP_OK;
+}
+
+/* What reads the inputs of an expand directly after the list: nobody does. */
+static int dlpi_no_input(void *user, dlp_item *it) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(it);
+    return 0;
+}
+
+/* The fetch before these rows. */
+static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
+    if (t->waits != NULL) {
+        int rc = dlpi_fetch_descs(t, t->waits, f, ds);
+        m->workers = dlpi_fetch_workers(t->waits, m->workers);
+        return rc;
+    }
+    if (t->fetched || m->expand != &t->nodes[t->at])
+        return dlpi_node_bad(t, &t->nodes[t->at],
+                             "must stand after the first fetch (an expand after the list, too)");
+    if (m->expand->expand.n_fields == 0)
+        return dlpi_bad(t->p, m->expand->name, "expand.n_fields", "1..16 without a fetch before it",
+                        0);
+    *f = (dlp_fetch_desc){.dataset = ds};
+    *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
+    return DLP_OK;
+}
+
+/* The stage that makes items; its first row names it. */
+static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
+    const dlp_node *node = &t->nodes[t->at];
+    dlp_expand_desc d = {.expand = NULL};
+    if (m->pack != NULL) {
+        dlp_pack_desc k = m->pack->pack;
+        DLPI_FROM_TABLE(&k, t, m->pack->queue.capacity, m->workers);
+        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;
+        return dlp_pipe_add_pack(t->p, &k);
+    }
+    if (m->expand != NULL) d = (node = m->expand)->expand;
+    DLPI_FROM_TABLE(&d, t, node->queue.capacity, m->workers);
+    d.id = m->id;
+    d.window = dlpi_window_after(t, m->n);
+    return dlp_pipe_add_expand(t->p, &d);
+}
+
+/* The stage that copies the items into rows. */
+static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_desc *f) {
+    const dlp_node *batch = t->nodes;
+    dlp_dataset made = *f->dataset;
+    int32_t n = m->workers.num_workers > 2 ? 2 : m->workers.num_workers;
+    while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
+    if (m->expand != NULL && m->expand->expand.n_fields > 0) {
+        made.fields = m->expand->expand.fields;
+        made.n_fields = m->expand->expand.n_fields;
+    }
+    if (dlpi_filter_bytes(&made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
+        n = 0;
+    if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
+        n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
+    f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
+    t->p->node = t->waits != NULL ? t->waits->name : "copy";
+    t->fetched = true;
+    return dlp_pipe_add_fetch(t->p, f);
+}
+
+static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
+    dlpi_makers m = {.n = 0};
+    dlp_fetch_desc f;
+    dlp_dataset ds;
+    dlpi_expand *x;
+    int rc = dlpi_makers_rows(t, &m);
+    if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
+    if (rc != DLP_OK) return rc;
+    if (dlpi_table_turns(t))
+        return dlpi_node_bad(t, node,
+                             "makes items of unknown count, which are dealt in runs: "
+                             "queue.deal of the list must be DLP_DEAL_RUNS");
+    if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
+    x = t->p->stages[rc].self;
+    x->of_inputs = m.of_inputs;
+    x->of_items = m.of_items;
+    rc = dlpi_makers_copies(t, &m, &f);
+    t->at += m.n - 1;
+    t->unknown = true;
+    return rc;
+}
+
+/* ---- batch, transfer, out ---- */
+
+/* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
+   desc. With turns each worker of the first fetch has so many. */
+static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = t->d->prefetch_factor;
+    const int64_t workers = dlpi_table_turns(t) && t->fetchers > 0 ? t->fetchers : 1;
+    int64_t each = node->queue.capacity;
+    int rc;
+    if (each == 0) each = asked;
+    rc = dlpi_within(t->p, node->name, "queue.capacity", each, 0, 4096 / workers,
+                     "at most 4096; with DLP_DEAL_TURNS at most 4096 / num_workers");
+    if (rc != DLP_OK) return rc;
+    if (asked != 0 && asked != each)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "queue.capacity",
+                           "queue.capacity is %" PRId64 ", and prefetch_factor of the pipe's desc "
+                           "is %d; set one of the two",
+                           each, (int)asked);
+    if (each == 0 && dlpi_table_turns(t)) each = 2;
+    t->p->d.prefetch_factor = (int32_t)(each * workers);
+    return DLP_OK;
+}
+
+static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_batch *d = &node->batch;
+    dlp_batch_desc to = {.batch_size = d->batch_size,
+                         .last = d->last,
+                         .collate = d->collate,
+                         .collate_user = d->collate_user,
+                         .out_fields = d->out_fields,
+                         .n_out_fields = d->n_out_fields,
+                         .workers = dlpi_node_workers(t, node)};
+    int rc = dlpi_batch_ahead(t, node);
+    if (rc != DLP_OK) return rc;
+    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    t->batched = true;
+    to.batch_workers = to.workers.num_workers;
+    return dlp_pipe_add_batch(t->p, &to);
+}
+
+static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
+    if (node->queue.capacity > 256)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
+    return dlp_pipe_add_transfer(
+        t->p, &(dlp_transfer_desc){.device = node->transfer.device,
+                                   .device_buffers = (int32_t)node->queue.capacity,
+                                   .threaded = node->workers.num_workers});
+}
+
+static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
+    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    return t->at + 1 == t->n ? DLP_OK
+                             : dlpi_node_bad(t, node, "must be the last row: a pipe has one out");
+}
+
+/* ---- the verbs ---- */
+
+#define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
+#define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
+
+static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
+    [DLP_OUT] = {"out", dlpi_node_out_add, 0},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_NODE_WORKERS},
+};
+
+static const dlpi_table_ops dlpi_table_kinds = {
+    .verbs = dlpi_verbs,
+    .later = dlpi_node_fetch_later,
+    .part = dlpi_ends_part,
+    .ends = dlpi_ends_add,
+    .see = dlpi_ends_see,
+};
+
+static int dlpi_table_rows(dlpi_table *t) {
+    const char *field;
+    int rc = dlpi_table_check(t);
+    for (t->at = 0; t->at < t->n && rc >= 0; t->at++) {
+        const dlp_node *node = &t->nodes[t->at];
+        t->p->node = node->name;
+        rc = dlpi_verb_of(t, node)->add(t, node);
+    }
+    t->p->node = NULL;
+    if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
+    field = t->unknown ? NULL : dlpi_run_given(t->d, false);
+    if (field != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,
+                           "%s is set, and no node loads parts or makes items of unknown count; "
+                           "set 0",
+                           field);
+    if (!t->batched)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, "", "", "the table has no batch node; add one");
+    return DLP_OK;
+}
+
+/* Make a pipe of a table, up to its start. */
+static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                           const dlp_pipe_desc *desc, dlp_error *err) {
+    static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
+    dlp_pipe_desc d = desc != NULL ? *desc : zeros;
+    dlpi_table t = {.ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc ? desc : &zeros};
+    int rc;
+    if (out == NULL || nodes == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
+    if (n < 1 || n > DLP_MAX_STAGES)
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..16 rows", n);
+    memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
+    if ((rc = dlp_pipe_open(&t.p, &d, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, t.p, dlpi_table_rows(&t), err);
+}
+
+DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc, dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
+    return rc != DLP_OK ? rc : dlpi_opened(out, p, dlp_pipe_start(p), err);
+}
+
+DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
+                          dlp_plan *out, dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
+    if (rc != DLP_OK) return rc;
+    rc = dlp_pipe_plan(p, out);
+    if (rc != DLP_OK && err != NULL) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
+DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
+    for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
+        const int kind = p->stages[i].ops->kind;
+        if (kind != DLP_STAGE_REPEAT && strcmp(p->stages[i].name, name) == 0) return i;
+    }
+    return DLP_ERR_ARG;
 }
 
 /* ---- states of several ranks, joined ---- */

@@ -63,3 +63,18 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
    x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
    which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
+
+/* A node (>>graph) that keeps an item, or leaves it out. Several filters may follow each other.
+   Each is asked for the items that the filter before it has kept. */
+typedef struct dlp_node_filter {
+    int (*keep)(void *user, const dlp_item *item); /* required; returns 1: keep the item, 0: leave
+                                the item out, or failure, best by dlp_fail. It may not write. Called
+                                by all workers at once */
+    void *user;                                    /* borrowed until close */
+    uint64_t id; /* the user's number for what keep does, part of a state's fingerprint */
+} dlp_node_filter;
+
+/* A node that shuffles so many items of a stream at a time, as of >>found. */
+typedef struct dlp_node_window {
+    uint32_t items; /* 1..2^24 */
+} dlp_node_window;

@@ -55,6 +55,22 @@ typedef struct dlp_pipe_desc {
     const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
                                   trace_bytes each */
     uint32_t n_counters;
+    /* What holds for a table (>>graph). A pipe that is made of stages, and a loader, have these in
+       the descs of their stages, which say more about each field; here they are 0 then. */
+    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1 */
+    uint64_t seed;    /* any value */
+    int64_t epochs;   /* 0: one; DLP_FOREVER */
+    int64_t steps_per_epoch;   /* 0: until the items are out; else full batches, of items of unknown
+                                count or of parts; DLP_FOREVER */
+    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+    int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
+    int32_t shared_streams;    /* 1: world_size need not divide streams (>>found) */
+    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
+    int (*set_epoch)(void *user, uint64_t epoch);         /* as of dlp_repeat_desc; NULL: none */
+    void *set_epoch_user;                                 /* borrowed until close */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found; NULL: none */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.

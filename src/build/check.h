@@ -26,7 +26,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     }
     if (w) st->w = *w;
     dlpi_workers_begin(st);
-    dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
+    dlpi_copy_text(st->name, sizeof st->name, p->node ? p->node : w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;
 }

@@ -110,3 +110,43 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
+
+/* ---- fields in the order of a table ---- */
+
+/* The order in which a callback sees the fields of an item, if the row has another order. Field i
+   of the callback is field at[i] of the stage. */
+typedef struct dlpi_seeing {
+    uint32_t n; /* 0: the callback sees the fields in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS];
+    dlp_item_fn callback;
+    void *user;
+} dlpi_seeing;
+
+/* The callback of such a stage. */
+static int dlpi_seeing_call(void *user, dlp_item *it) {
+    const dlpi_seeing *k = user;
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlp_item seen = *it;
+    int rc;
+    for (uint32_t f = 0; f < k->n; f++) {
+        data[f] = it->data[k->at[f]];
+        length[f] = it->length[k->at[f]];
+    }
+    seen.data = data;
+    seen.length = length;
+    seen.n_fields = k->n;
+    rc = k->callback(k->user, &seen);
+    for (uint32_t f = 0; f < k->n; f++) it->length[k->at[f]] = length[f];
+    return rc;
+}
+
+/* Let the callback of a stage see fields so. k: what the stage keeps. */
+static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *order) {
+    if (order == NULL || order->n == 0) return;
+    *k = *order;
+    k->callback = st->item;
+    k->user = st->user;
+    st->item = dlpi_seeing_call;
+    st->user = k;
+}

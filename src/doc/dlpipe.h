@@ -24,7 +24,8 @@
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
+          dlp_nodes_open          a table of nodes, which says any of these and more (>>graph)
+          dlp_pipe_open           and stages added one by one (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
       the slow one.
@@ -80,6 +81,8 @@
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
+   All of them in one table:
+   >>graph          A PIPELINE AS A TABLE OF NODES
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
@@ -93,7 +96,7 @@
    >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
    >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
    >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
+   >>impl-pictures >>impl-predict >>impl-beside >>impl-public >>impl-graph
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)

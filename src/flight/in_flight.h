@@ -94,6 +94,7 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself */
     dlpi_parked *parked;
     dlpi_attempt **todo;
     pthread_t *threads;
+    dlpi_seeing seeing;
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }

@@ -28,18 +28,42 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
     return DLP_OK;
 }
 
+/* Add n fields to those of an item. */
+static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
+    if (n > 0) memcpy(&p->datasets.fields[p->datasets.n_fields], f, n * sizeof *f);
+    p->datasets.n_fields += n;
+}
+
+/* Add the fields of a stage to those of an item. count: the field of its desc that has their
+   number. */
+static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
+    const uint32_t n = p->datasets.n_fields;
+    if (n + st->n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, count,
+                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
+                           "a row has 16 at most",
+                           st->n_fields, n);
+    for (uint32_t i = 0; i < st->n_fields; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+                                      "a dataset before it has a field of that name: rename one");
+    dlpi_datasets_widen(p, st->fields, st->n_fields);
+    return DLP_OK;
+}
+
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
-    static const dlpi_bound bounds[] = {
+    const dlpi_bound bounds[] = {
         {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_fetch, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_fetch, dataset.n_fields), p->node ? 0 : 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
     if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
         return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || f->dataset.fields != NULL) return rc;
+    if (rc != DLP_OK || f->dataset.fields != NULL || f->dataset.n_fields == 0) return rc;
     return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 

@@ -5,6 +5,16 @@
 #include "inputs/states.h"
 /* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
 
+#define DLPI_KEEPS 8u
+
+typedef struct dlpi_keeps { /* filters, in the order in which they are asked */
+    uint32_t n;
+    struct dlpi_keep {
+        int (*keep)(void *user, const dlp_item *item);
+        void *user;
+    } at[DLPI_KEEPS];
+} dlpi_keeps;
+
 typedef struct dlpi_expand {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
@@ -15,6 +25,7 @@ typedef struct dlpi_expand {
     uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
     uint64_t input_at;                       /* of a cell: what expand reads */
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
+    dlpi_keeps of_inputs, of_items;          /* filters */
 } dlpi_expand;
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
@@ -124,7 +135,7 @@ static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
                               dlpi_expand_item *by, bool zero) {
     memset(dlpi_expand_lengths_at(fs, to, by), 0, fs->n * 8u);
     dlpi_expand_point(it, to, fs, at, by);
-    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+    if (zero && fs->n > 0) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
@@ -139,15 +150,37 @@ static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint
     return 0;
 }
 
+/* Ask filters for an item whose fields lie at `to`. it: the item without its fields. Returns 0: all
+   keep it; DLP_SKIP; or the code of a failure. */
+static int dlpi_keeps_ask(dlpi_worker *w, const dlpi_keeps *k, dlp_item it, uint8_t *to,
+                          const dlpi_fields *fs, const uint64_t *at) {
+    dlpi_expand_item by;
+    int rc = 1;
+    memset(by.none, 0, sizeof by.none);
+    for (uint32_t i = 0; i < k->n && rc == 1; i++) {
+        dlp_item seen = it;
+        dlpi_expand_point(&seen, to, fs, at, &by);
+        rc = k->at[i].keep(k->at[i].user, &seen);
+    }
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    return rc != DLP_SKIP && rc != DLP_END
+               ? rc
+               : dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d: it must be 1, 0 or a failure",
+                          rc);
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                   dlpi_expand_item *by) {
+    dlp_item given;
     int rc = 0;
+    if (x->of_inputs.n > 0) given = *in;
     dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc != 0) return rc;
-    return dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    if (rc != 0 || x->of_inputs.n == 0) return rc;
+    return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */

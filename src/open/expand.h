@@ -17,6 +17,8 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_expand *by = m->by;
+    dlpi_making_ask(m);
+    if (m->wrong != 0) return NULL;
     if (m->made >= by->d.max_out) {
         m->above = true;
         return NULL;

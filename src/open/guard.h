@@ -3,6 +3,7 @@
 /* tests: system/stages/guard */
 #include "stages/guard.h"
 #include "build/check.h"
+#include "open/table.h"
 DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -31,4 +32,11 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
         out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
     }
     return DLP_OK;
+}
+
+static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_guard_desc d = {.fields = node->guard.fields,
+                              .n_fields = node->guard.n_fields,
+                              .workers = dlpi_node_workers(t, node)};
+    return dlp_pipe_add_guard(t->p, &d);
 }

@@ -3,6 +3,7 @@
 /* tests: system/stages/chunks, system/stages/parts */
 #include "stages/split.h"
 #include "build/check.h"
+#include "open/table.h"
 /* ---- a split stage ---- */
 
 static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
@@ -63,4 +64,8 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     if ((rc = dlpi_split_check(p, st)) == DLP_OK)
         rc = dlpi_split_sums(p, st->name, desc, &c->first);
     return dlpi_added(p, st, rc);
+}
+
+static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
+    return dlp_pipe_add_split(t->p, &node->split);
 }

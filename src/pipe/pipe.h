@@ -31,8 +31,9 @@ typedef struct dlpi_fields {
    A row of another item passes it. */
 typedef struct dlpi_scope {
     uint32_t field, n_fields; /* from field on */
+    uint32_t own;             /* the first field that the stage itself adds; after the last: none */
     uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes;               /* 1: its callback finds zeros */
+    int zeroes;               /* 1: the fields that it adds begin as zeros */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
@@ -290,8 +291,8 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
     uint32_t calls_timed; /* how many calls the work of this call stands for */
-    uint32_t clock_off; /* inline: this call is not timed */
-    bool source_waited; /* this wait was for the source */
+    uint32_t clock_off;   /* inline: this call is not timed */
+    bool source_waited;   /* this wait was for the source */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
@@ -354,6 +355,7 @@ struct dlp_pipe {
     int n_staffed;                    /* those of cells of their own */
     dlpi_fields items, batches;       /* item cells; batch cells */
     dlpi_datasets datasets;
+    const char *node;        /* while a row of a table is added: its name; else NULL */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */

@@ -69,7 +69,7 @@ static inline bool dlpi_row_fills(const dlpi_worker *w) {
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
     const dlpi_scope *scope = &w->st->scope;
     if (!scope->zeroes) return;
-    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+    for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const uint64_t bytes = w->p->items.at[f].row_bytes;
         memset(w->cell[f] + row * bytes, 0, rows * bytes);
     }
@@ -104,6 +104,7 @@ static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row) {
    empty callback takes less time than the questions. Returns true if the row was kept. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (p->keeper->get(w, t, row)) return true;
@@ -111,8 +112,9 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (p->items.any_ragged && w->st->dataset != NULL) /* it fetches: they are to be set */
-        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
+    if (p->items.any_ragged) /* the callback is to set those of the fields that it adds */
+        memset(w->length + scope->own, 0,
+               (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     dlpi_row_cells(w, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());

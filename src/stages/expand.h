@@ -160,11 +160,30 @@ typedef struct dlpi_making {
     const dlpi_expand *by;
     uint8_t *cell, *input; /* places of its items, and of itself */
     uint32_t made;         /* items so far */
+    uint32_t asked;        /* the filters have been asked for so many of them */
+    int wrong;             /* what a filter came to: a code, or 0 */
     bool above;            /* more than max_out were asked for */
     dlp_item given;        /* the input, without its fields */
     dlp_item item;
     dlpi_expand_item fields;
 } dlpi_making;
+
+/* Ask the filters for the item that was made last. Its place is free again if one leaves it out. */
+static void dlpi_making_ask(dlpi_making *m) {
+    /* cppcheck-suppress ctuuninitvar; by is set */
+    const dlpi_expand *x = m->by;
+    dlpi_worker *w = m->given.call->w;
+    int rc;
+    if (m->made == m->asked || x->of_items.n == 0 || m->wrong != 0) return;
+    uint8_t *to = m->cell + (m->made - 1) * x->out_bytes;
+    rc = dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_keeps_ask(w, &x->of_items, m->given, to, &x->out, x->out_at);
+    if (rc == DLP_SKIP)
+        m->made--;
+    else
+        m->wrong = rc;
+    m->asked = m->made;
+}
 
 /* Let expand make items of the input that fetch, where there is one, writes after them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
@@ -173,13 +192,16 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     dlpi_expand_item fields;
     int rc;
     m->given = *in;
-    m->made = 0;
+    m->made = m->asked = 0;
+    m->wrong = 0;
     m->above = false;
     rc = dlpi_expand_fetch(w, x, in, m->input, &fields);
     *in = m->given;
     dlpi_expand_point(in, m->input, &x->in, x->in_at, &fields);
     m->x = (dlp_expand){.item = in, .call = &w->note};
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
+    if (rc == 0) dlpi_making_ask(m);
+    if (m->wrong != 0) return m->wrong;
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);

@@ -104,32 +104,22 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset->n_items,
-                             !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
+                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t n = p->datasets.n_fields;
+    const uint32_t n = p->datasets.n_fields;
+    int rc;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
                            ": rows have an item of each",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if (n + st->dataset->n_fields > DLP_MAX_FIELDS)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
-                           "a row has 16 at most",
-                           st->dataset->n_fields, n);
-    for (uint32_t i = 0; i < st->dataset->n_fields; i++)
-        for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->dataset->fields[i].name, p->datasets.fields[k].name) == 0)
-                return dlpi_bad_field(p, st->name, i, st->dataset->fields[i].name, "name",
-                                      "a dataset before it has a field of that name: rename one");
-    memcpy(&p->datasets.fields[n], st->fields, st->n_fields * sizeof *st->fields);
-    p->datasets.n_fields += st->dataset->n_fields;
-    st->scope = (dlpi_scope){n, st->dataset->n_fields, 0, st->dataset->n_items,
-                             !st->dataset->writes_all_bytes};
+    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
+    st->scope =
+        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/stages/join */
-#include "fail/check.h"
+#include "inputs/dataset.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
@@ -11,6 +11,14 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
                            st->item ? "item and batch are given: a map has one of them"
                                     : "item and batch are NULL: give one of them");
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
+}
+
+/* A map of items that adds fields. */
+static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
+    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    st->scope.n_fields = p->datasets.n_fields;
+    st->scope.zeroes = st->n_fields > 0;
+    return rc;
 }
 
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
@@ -26,6 +34,8 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
+    .self_bytes = sizeof(dlpi_seeing),
+    .widens = dlpi_map_widens,
     DLPI_OPS_OF_ROWS,
 };
 

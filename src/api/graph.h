@@ -1,0 +1,199 @@
+#pragma once
+#include "api/cache.h"  /* needs: cache */
+#include "api/expand.h" /* needs: parts */
+#include "api/guard.h"  /* needs: guard */
+#include "api/loader.h"
+#include "api/pack.h" /* needs: pack */
+#include "api/push.h"
+#include "api/split.h" /* needs: split */
+/* ---------------------------------------------------------------------------------------------
+   >>graph      A PIPELINE AS A TABLE OF NODES
+   A program writes its pipeline down as a table. Each row is a node: a name, one verb, what the
+   verb needs, its workers, and the queue after it. Data flow from each row to the next.
+
+     const dlp_node nodes[] = {
+         {.name = "items",  .verb = DLP_LIST,   .list = {.n_items = 1000, .shuffle = 1}},
+         {.name = "read",   .verb = DLP_FETCH,  .fetch = {.fetch = read, .fields = &x,
+                                                          .n_fields = 1},
+                                                .workers = {.num_workers = 4}},
+         {.name = "batch",  .verb = DLP_BATCH,  .batch = {.batch_size = 64}}};
+
+     dlp_pipe_desc desc = {.seed = 1, .epochs = 3};
+
+     if (dlp_nodes_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
+
+     verb           what the node does                         where it may stand
+     DLP_LIST       gives the numbers of items, in an order    first
+     DLP_PUSH       gives items that producers push (>>push)   first
+     DLP_LOAD       loads a part with many items (>>parts)     after the list
+     DLP_FETCH      writes the fields of an item               after the list, or a load
+                    adds fields, by the number of the item     before the batch
+     DLP_EXPAND     makes 0..max_out items of one (>>expand)   after the first fetch, or the list
+     DLP_FILTER     keeps an item or leaves it out             after the first fetch
+     DLP_PACK       packs documents into rows (>>pack)         after the first fetch
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, or a load
+     DLP_MAP        changes an item, or adds fields            after the first fetch
+                    changes a batch                            after the batch
+     DLP_GUARD      looks for numbers that are wrong (>>guard) before the batch
+     DLP_CACHE      keeps items from epoch to epoch (>>pipe)   before the batch
+     DLP_BATCH      makes a batch of items                     once
+     DLP_TRANSFER   copies a batch to a device                 after the batch
+     DLP_SPLIT      cuts a batch of one chunk into views       last (>>chunks)
+     DLP_OUT        gives batches to the consumer              last; it can be left out
+
+   Expand    Directly after the list, no fetch writes the input: expand has its number alone.
+   Workers   A node that names workers has workers of its own. The first fetch and the makers behind
+             it (expand, filter, pack) run in the same workers. One row of these names them.
+   Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
+             data. Workers and queues change neither the order nor the states.
+   Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
+             The callback of a map sees the fields of the rows above it, in the order of the table.
+             The fields that the map adds come last. A field that ends in a map is in no later row.
+             Such fields lie in cells. queue.capacity of their fetch node says how many cells.
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. */
+
+enum {
+    DLP_LIST = 1,
+    DLP_PUSH = 2,
+    DLP_FETCH = 3,
+    DLP_MAP = 4,
+    DLP_BATCH = 5,
+    DLP_TRANSFER = 6,
+    DLP_OUT = 7,
+    DLP_LOAD = 8,    /* needs: parts */
+    DLP_EXPAND = 9,  /* needs: parts */
+    DLP_FILTER = 10, /* needs: parts */
+    DLP_WINDOW = 11, /* needs: parts */
+    DLP_PACK = 12,   /* needs: parts pack */
+    DLP_CACHE = 13,  /* needs: cache */
+    DLP_SPLIT = 14,  /* needs: split */
+    DLP_GUARD = 15,  /* needs: guard */
+    DLP_VERBS = 16
+};
+
+/* Which items a pipe reads, and in which order. */
+typedef struct dlp_node_list {
+    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch node
+                         says how many */
+    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says */
+    int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
+    const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
+                         batches, that of dlp_mix_sampler or of a source. Copied; what it points to
+                         is borrowed until close. Its seed, rank and world_size are 0, or those of
+                         the pipe's desc. NULL: all items */
+} dlp_node_list;
+
+typedef struct dlp_node_push {
+    dlp_push *source; /* required; of dlp_push_open; borrowed until close */
+} dlp_node_push;
+
+/* Write the fields of an item. */
+typedef struct dlp_node_fetch {
+    dlp_item_fn fetch;        /* required, but with async or source */
+    void *user;               /* borrowed until close */
+    const dlp_field *fields;  /* [n_fields] the fields that it adds; copied */
+    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
+    uint32_t in_flight;       /* items at once in a worker, at most 1024; 0: 1, with async 16.
+                                 Without async, fetch is called by so many threads of the worker */
+    const dlp_async *async;   /* requests that are begun and given back; copied; NULL: none */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
+    int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
+                                 begin as zeros */
+    const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
+                                 fields above but in_flight are then 0. Copied; NULL: none */
+} dlp_node_fetch;
+
+/* Change an item in place, or add fields to it. After the batch node: change a batch. */
+typedef struct dlp_node_map {
+    dlp_item_fn item; /* required before the batch node */
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* required after it */
+    void *user;                                                     /* borrowed until close */
+    const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
+    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
+    const char *ends; /* names of fields that end here, with a blank between two names: the fetch
+                         node above has written them, and only other fetch nodes are between the
+                         two. Once in a pipe; NULL: none */
+} dlp_node_map;
+
+typedef struct dlp_node_batch {
+    uint32_t batch_size;         /* rows of the global batch, of all ranks; required, 1..2^20 */
+    int32_t last;                /* DLP_LAST_* */
+    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied */
+    void *collate_user;          /* borrowed until close */
+    const dlp_field *out_fields; /* with a collate: [n_out_fields] fields of the batch; NULL: those
+                                    of the items; copied */
+    uint32_t n_out_fields;
+    int32_t copy_workers; /* workers that copy items of unknown count into rows; 0: none for batches
+                             of up to 4096 bytes, else 2 at most; DLP_NONE: none */
+} dlp_node_batch;
+
+typedef struct dlp_node_transfer {
+    const dlp_device *device; /* copied; NULL: dlp_device_host(). A thread copies if num_workers of
+                                 the node is 1, else next does */
+} dlp_node_transfer;
+
+enum {
+    DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
+    DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
+                          the batch node is then for each worker of the first fetch */
+};
+
+/* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
+   own to choose, a value is refused. */
+typedef struct dlp_queue_desc {
+    uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
+                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
+                          which fields end: cells of these fields */
+    int32_t deal;      /* list: DLP_DEAL_* */
+} dlp_queue_desc;
+
+typedef struct dlp_node {
+    const char *name;        /* required, of its own, 1..31 bytes */
+    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before */
+    int32_t verb;            /* DLP_LIST ... DLP_OUT: says which member of the union holds */
+    union {
+        dlp_node_list list;
+        dlp_node_push push;
+        dlp_node_fetch fetch;
+        dlp_node_map map;
+        dlp_node_batch batch;
+        dlp_node_transfer transfer;
+        /* In the next three, what the list, the pipe's desc, workers and queue say is 0. These are
+           n_parts, shuffle_parts, streams, steps_per_epoch, uneven, shared_streams, agree,
+           agree_user, queue_size and workers. The window of load and expand is a node. */
+        dlp_part_desc load;     /* needs: parts */
+        dlp_expand_desc expand; /* needs: parts */
+        dlp_pack_desc pack;     /* needs: parts pack */
+        dlp_node_filter filter; /* needs: parts */
+        dlp_node_window window; /* needs: parts */
+        dlp_cache_desc cache;   /* needs: cache */
+        dlp_split_desc split;   /* needs: split */
+        dlp_node_guard guard;   /* needs: guard */
+    };
+    dlp_workers_desc workers; /* name is NULL, dispatch is 0: the node and its list say these */
+    dlp_queue_desc queue;
+} dlp_node;
+
+/* A table and its length, as the two arguments of a call. */
+#define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
+
+/* Check a table, plan the pipe, allocate all that there is to allocate, and start the workers.
+   out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
+   borrow. desc: copied; NULL is {0}. err: may be NULL; its stage is the name of a row.
+   Returns DLP_OK; DLP_ERR_ARG (a field); DLP_ERR_GRAPH (rows that do not go together); or what
+   dlp_pipe_start returns. After a failure nothing is left to close.
+   Any thread, which is then the consumer. Allocates all that there is to allocate. */
+DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc, dlp_error *err);
+
+/* Check a table, and tell what its pipe would take. It starts no thread, opens no descriptor, and
+   has none of the pipe's memory, so all ranks of a job can be planned on one machine.
+   out: written on success. The others: as of dlp_nodes_open.
+   Returns as dlp_nodes_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
+DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
+                          dlp_plan *out, dlp_error *err);
+
+/* Find the stage of a node by the node's name.
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name; a filter behind another
+   maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
+DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);

@@ -1,0 +1,159 @@
+#pragma once
+/* tests: system/core/tables */
+#include "open/node_ends.h"   /* needs: scratch */
+#include "open/node_makers.h" /* needs: parts */
+#include "open/node_fetch.h"
+#include "open/cache.h" /* needs: cache */
+#include "open/guard.h" /* needs: guard */
+#include "open/join.h"  /* needs: join */
+#include "open/open.h"
+#include "open/pipe.h"
+#include "open/split.h" /* needs: split */
+/* ---- batch, transfer, out ---- */
+
+/* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
+   desc. With turns each worker of the first fetch has so many. */
+static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = t->d->prefetch_factor;
+    const int64_t workers = dlpi_table_turns(t) && t->fetchers > 0 ? t->fetchers : 1;
+    int64_t each = node->queue.capacity;
+    int rc;
+    if (each == 0) each = asked;
+    rc = dlpi_within(t->p, node->name, "queue.capacity", each, 0, 4096 / workers,
+                     "at most 4096; with DLP_DEAL_TURNS at most 4096 / num_workers");
+    if (rc != DLP_OK) return rc;
+    if (asked != 0 && asked != each)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "queue.capacity",
+                           "queue.capacity is %" PRId64 ", and prefetch_factor of the pipe's desc "
+                           "is %d; set one of the two",
+                           each, (int)asked);
+    if (each == 0 && dlpi_table_turns(t)) each = 2;
+    t->p->d.prefetch_factor = (int32_t)(each * workers);
+    return DLP_OK;
+}
+
+static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_batch *d = &node->batch;
+    dlp_batch_desc to = {.batch_size = d->batch_size,
+                         .last = d->last,
+                         .collate = d->collate,
+                         .collate_user = d->collate_user,
+                         .out_fields = d->out_fields,
+                         .n_out_fields = d->n_out_fields,
+                         .workers = dlpi_node_workers(t, node)};
+    int rc = dlpi_batch_ahead(t, node);
+    if (rc != DLP_OK) return rc;
+    if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    t->batched = true;
+    to.batch_workers = to.workers.num_workers;
+    return dlp_pipe_add_batch(t->p, &to);
+}
+
+static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
+    if (node->queue.capacity > 256)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
+    return dlp_pipe_add_transfer(
+        t->p, &(dlp_transfer_desc){.device = node->transfer.device,
+                                   .device_buffers = (int32_t)node->queue.capacity,
+                                   .threaded = node->workers.num_workers});
+}
+
+static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
+    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    return t->at + 1 == t->n ? DLP_OK
+                             : dlpi_node_bad(t, node, "must be the last row: a pipe has one out");
+}
+
+/* ---- the verbs ---- */
+
+#define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
+#define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
+
+static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
+    [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
+    [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS},
+    [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
+    [DLP_OUT] = {"out", dlpi_node_out_add, 0},
+    [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},                        /* needs: parts */
+    [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
+    [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
+    [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},                           /* needs: parts */
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},          /* needs: parts pack */
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},                 /* needs: cache */
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},                 /* needs: split */
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_NODE_WORKERS}, /* needs: guard */
+};
+
+static const dlpi_table_ops dlpi_table_kinds = {
+    .verbs = dlpi_verbs,
+    .later = dlpi_node_fetch_later, /* needs: join */
+    .part = dlpi_ends_part,         /* needs: scratch */
+    .ends = dlpi_ends_add,          /* needs: scratch */
+    .see = dlpi_ends_see,           /* needs: scratch */
+};
+
+static int dlpi_table_rows(dlpi_table *t) {
+    const char *field;
+    int rc = dlpi_table_check(t);
+    for (t->at = 0; t->at < t->n && rc >= 0; t->at++) {
+        const dlp_node *node = &t->nodes[t->at];
+        t->p->node = node->name;
+        rc = dlpi_verb_of(t, node)->add(t, node);
+    }
+    t->p->node = NULL;
+    if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
+    field = t->unknown ? NULL : dlpi_run_given(t->d, false);
+    if (field != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,
+                           "%s is set, and no node loads parts or makes items of unknown count; "
+                           "set 0",
+                           field);
+    if (!t->batched)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, "", "", "the table has no batch node; add one");
+    return DLP_OK;
+}
+
+/* Make a pipe of a table, up to its start. */
+static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                           const dlp_pipe_desc *desc, dlp_error *err) {
+    static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
+    dlp_pipe_desc d = desc != NULL ? *desc : zeros;
+    dlpi_table t = {.ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc ? desc : &zeros};
+    int rc;
+    if (out == NULL || nodes == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
+    if (n < 1 || n > DLP_MAX_STAGES)
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..16 rows", n);
+    memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
+    if ((rc = dlp_pipe_open(&t.p, &d, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, t.p, dlpi_table_rows(&t), err);
+}
+
+DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc, dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
+    return rc != DLP_OK ? rc : dlpi_opened(out, p, dlp_pipe_start(p), err);
+}
+
+DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
+                          dlp_plan *out, dlp_error *err) {
+    dlp_pipe *p;
+    int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
+    if (rc != DLP_OK) return rc;
+    rc = dlp_pipe_plan(p, out);
+    if (rc != DLP_OK && err != NULL) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
+DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
+    for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
+        const int kind = p->stages[i].ops->kind;
+        if (kind != DLP_STAGE_REPEAT && strcmp(p->stages[i].name, name) == 0) return i;
+    }
+    return DLP_ERR_ARG;
+}

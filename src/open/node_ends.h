@@ -1,0 +1,113 @@
+/* needs: scratch */
+#pragma once
+/* tests: system/core/tables */
+#include "open/node_fetch.h"
+#include "open/scratch.h"
+/* ---- fields that end in a map: they lie in a stage of their own ---- */
+
+/* Is this name one of those in a text with blanks between them? */
+static bool dlpi_names_have(const char *names, const char *name) {
+    const size_t n = name != NULL ? strlen(name) : 0;
+    while (n > 0 && *names != 0) {
+        const size_t length = strcspn(names, " ");
+        if (length == n && strncmp(names, name, n) == 0) return true;
+        names += length;
+        names += strspn(names, " ");
+    }
+    return false;
+}
+
+static uint32_t dlpi_names_count(const char *names) {
+    uint32_t n = 0;
+    for (names += strspn(names, " "); *names != 0; n++) {
+        names += strcspn(names, " ");
+        names += strspn(names, " ");
+    }
+    return n;
+}
+
+/* The map after a fetch in which fields may end; only other fetches are between. NULL: none. */
+static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
+    for (uint32_t i = t->at + 1; i < t->n; i++) {
+        const dlp_node *node = &t->nodes[i];
+        if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
+        if (node->verb != DLP_FETCH) return NULL;
+    }
+    return NULL;
+}
+
+/* Part the fields of a fetch: those that stay come first. */
+static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
+                          dlpi_ends *e) {
+    const dlp_node *map = dlpi_ends_in(t);
+    bool moved = false;
+    if (map == NULL) return DLP_OK;
+    for (int ends = 0; ends < 2; ends++) {
+        for (uint32_t i = 0; i < ds->n_fields; i++) {
+            if (dlpi_names_have(map->map.ends, ds->fields[i].name) != (ends == 1)) continue;
+            moved = moved || e->all != i;
+            e->seen.at[i] = (uint8_t)e->all;
+            e->fields[e->all++] = ds->fields[i];
+            e->stay += ends == 0;
+        }
+    }
+    if (e->stay == e->all) return DLP_OK;
+    if (t->ending != NULL)
+        return dlpi_node_bad(t, node,
+                             "is the second fetch with fields that end; all of them must be of "
+                             "one fetch node");
+    if (moved && node->fetch.async != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
+                           "with async, the fields that end in \"%s\" must be the last of fields",
+                           map->name);
+    t->ending = map;
+    t->n_ending = e->all - e->stay;
+    if (moved) e->seen.n = e->all;
+    return DLP_OK;
+}
+
+static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
+    const dlp_scratch_desc d = {.fields = e->fields + e->stay,
+                                .n_fields = e->all - e->stay,
+                                .n_cells = node->queue.capacity};
+    t->p->node = "scratch";
+    return dlp_pipe_add_scratch(t->p, &d);
+}
+
+/* The fields that a row above a map adds. */
+static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
+    const dlp_dataset *ds = NULL;
+    *n = 0;
+    if (node->verb == DLP_MAP) *n = node->map.n_fields;
+    if (node->verb == DLP_MAP) return node->map.fields;
+    if (node->verb != DLP_FETCH) return NULL;
+    if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
+    *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
+    return ds != NULL ? ds->fields : node->fetch.fields;
+}
+
+/* How a map in which fields end sees the fields: in the order of the table. The row has those that
+   stay, then those that the map adds; the cells of those that end come last. */
+static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
+    uint32_t n, all = 0, stay = 0, ending = 0;
+    if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
+                           "fetch nodes between",
+                           map->map.ends);
+    for (const dlp_node *row = t->nodes; row <= map; row++) {
+        const dlp_field *f = dlpi_node_fields(row, &n);
+        if (all + n > DLP_MAX_FIELDS)
+            return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
+                            all + n);
+        for (uint32_t i = 0; i < n; i++)
+            seen->at[all++] = dlpi_names_have(map->map.ends, f[i].name) && row != map
+                                  ? (uint8_t)(0x80 | ending++)
+                                  : (uint8_t)stay++;
+    }
+    for (uint32_t i = 0; i < all; i++) {
+        if (seen->at[i] >= 0x80) seen->at[i] = (uint8_t)(stay + (seen->at[i] & 0x7f));
+        if (seen->at[i] != i) seen->n = all;
+    }
+    return DLP_OK;
+}

@@ -1,0 +1,166 @@
+#pragma once
+/* tests: system/core/tables */
+#include "open/node_list.h"
+#include "source/push.h"
+/* ---- fetch, push, map: what writes the fields of items ---- */
+
+static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+    const dlp_fetch_desc *source = node->fetch.source;
+    dlp_node_fetch rest = node->fetch;
+    rest.source = NULL;
+    rest.in_flight = 0;
+    if (source->dataset == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset",
+                            "what the wire of a source "
+                            "has set");
+    if (!dlpi_all_zero(&rest, sizeof rest))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
+                           "fetch.source is given; leave the other fields of fetch 0, but for "
+                           "in_flight");
+    if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
+        return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
+    *f = *source;
+    return DLP_OK;
+}
+
+static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+    const dlp_node_fetch *d = &node->fetch;
+    if (d->async == NULL && d->fetch == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
+    if (d->fields == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.fields", "n_fields arrays of an item");
+    f->batch_pool = d->batch_pool;
+    if (d->async != NULL) f->async = *d->async;
+    f->fetcher = d->async != NULL   ? DLP_FETCH_ASYNC
+                 : d->in_flight > 1 ? DLP_FETCH_THREADS
+                                    : DLP_FETCH_SEQUENTIAL;
+    return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+}
+
+/* The dataset of a fetch row. */
+static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
+    const dlp_node_fetch *d = &node->fetch;
+    *ds = d->source != NULL ? *d->source->dataset
+                            : (dlp_dataset){.fields = d->fields,
+                                            .n_fields = d->n_fields,
+                                            .writes_all_bytes = (uint32_t)d->writes_all_bytes,
+                                            .fetch = d->fetch,
+                                            .user = d->user};
+    if (d->source != NULL && t->n_items != 0 && ds->n_items != t->n_items)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
+                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
+                           " items; set 0, which takes that number",
+                           t->n_items, node->name, ds->n_items);
+    if (t->load == NULL && ds->n_items == 0) ds->n_items = t->n_items;
+    t->n_items = t->load == NULL ? ds->n_items : t->n_items;
+    if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.open_end) ds->open_end = 1;
+    return DLP_OK;
+}
+
+/* What a fetch row says, as descs. */
+static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
+                            dlp_dataset *ds) {
+    int rc =
+        dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
+    *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
+    if (rc == DLP_OK)
+        rc =
+            node->fetch.source != NULL ? dlpi_fetch_source(t, node, f) : dlpi_fetch_own(t, node, f);
+    if (rc != DLP_OK || (rc = dlpi_fetch_dataset(t, node, ds)) != DLP_OK) return rc;
+    if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
+    f->dataset = ds;
+    return DLP_OK;
+}
+
+/* Workers of a row, with the callbacks of its source. */
+static dlp_workers_desc dlpi_fetch_workers(const dlp_node *node, dlp_workers_desc w) {
+    const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
+    if (of == NULL || of->worker_init == NULL) return w;
+    w.worker_init = of->worker_init;
+    w.worker_exit = of->worker_exit;
+    w.worker_user = of->worker_user;
+    w.tell = of->tell;
+    return w;
+}
+
+static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
+    dlpi_ends e = {.all = 0};
+    dlp_fetch_desc f;
+    dlp_dataset ds;
+    int rc;
+    if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
+    if (!t->fetched && t->load == NULL && dlpi_node_next(t, 1, DLPI_NODE_MAKES) != NULL) {
+        t->waits = node;
+        return DLP_OK;
+    }
+    if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
+    f.workers = dlpi_fetch_workers(node, dlpi_node_workers(t, node));
+    if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
+    if (e.all > e.stay) {
+        ds.fields = e.fields;
+        ds.n_fields = e.stay;
+    }
+    if (node->queue.capacity != 0 && e.all == e.stay)
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0: no field of this node ends in a map", node->queue.capacity);
+    if (t->fetched && t->ops->later == NULL)
+        return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
+    rc = t->fetched ? t->ops->later(t, &f) : dlp_pipe_add_fetch(t->p, &f);
+    if (rc < 0) return rc;
+    if (!t->fetched) t->fetchers = f.workers.num_workers;
+    t->fetched = true;
+    dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
+    return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
+}
+
+static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
+    dlp_fetch_desc f = {.workers = node->workers};
+    dlp_dataset ds = {.n_items = 0};
+    int rc;
+    if (node->push.source == NULL)
+        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
+    if ((rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed})) < 0) return rc;
+    if ((rc = dlpi_node_repeat(t)) < 0) return rc;
+    t->p->node = node->name;
+    dlp_push_wire(node->push.source, &ds, &f.workers);
+    f.dataset = &ds;
+    t->fetched = true;
+    return dlp_pipe_add_fetch(t->p, &f);
+}
+
+/* ---- map ---- */
+
+/* A map's desc has one callback, that of its place. */
+static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_map *m = &node->map;
+    int rc =
+        dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
+    if (rc == DLP_OK)
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+    if (rc == DLP_OK && t->batched && m->batch == NULL)
+        rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
+    if (rc == DLP_OK && !t->batched && m->item == NULL)
+        rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
+    if (rc == DLP_OK && t->batched && m->n_fields != 0)
+        rc = dlpi_bad(t->p, node->name, "map.n_fields", "0 after the batch", m->n_fields);
+    return rc;
+}
+
+static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node_map *m = &node->map;
+    dlpi_seeing seen = {.n = 0};
+    dlpi_stage *st;
+    int rc = dlpi_map_given(t, node);
+    if (rc == DLP_OK && m->ends != NULL && t->ops->see == NULL)
+        rc = dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+    if (rc == DLP_OK && m->ends != NULL) rc = t->ops->see(t, node, &seen);
+    if (rc != DLP_OK) return rc;
+    rc = dlp_pipe_add_map(t->p, &(dlp_map_desc){.item = m->item,
+                                                .batch = m->batch,
+                                                .user = m->user,
+                                                .workers = dlpi_node_workers(t, node)});
+    if (rc < 0 || m->batch != NULL) return rc;
+    st = &t->p->stages[rc];
+    dlpi_seeing_take(st, st->self, &seen);
+    return dlpi_keep_fields(t->p, st, m->fields, m->n_fields);
+}

@@ -1,0 +1,69 @@
+#pragma once
+/* tests: system/core/tables */
+#include "open/table.h"
+#include "open/add.h"
+/* ---- list: the sampler and the epochs ---- */
+
+static int dlpi_node_repeat(dlpi_table *t) {
+    t->p->node = "repeat";
+    return dlp_pipe_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
+                                                        .epoch_end = t->d->epoch_end,
+                                                        .set_epoch = t->d->set_epoch,
+                                                        .set_epoch_user = t->d->set_epoch_user});
+}
+
+/* What the list's order and the pipe's desc both say is said once, or alike. */
+static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
+    const struct {
+        const char *field;
+        uint64_t got, run;
+    } both[] = {{"list.order.seed", s->seed, t->d->seed},
+                {"list.order.rank", s->rank, t->d->rank},
+                {"list.order.world_size", s->world_size, t->d->world_size},
+                {"list.order.threaded", (uint64_t)s->threaded, 0},
+                {"list.order.allow_uneven", (uint64_t)s->allow_uneven, 0}};
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        if (both[i].got != 0 && both[i].got != both[i].run)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, both[i].field,
+                               "%s is %" PRIu64
+                               "; set 0 here, and say it in the pipe's desc, or in "
+                               "workers",
+                               both[i].field, both[i].got);
+    return DLP_OK;
+}
+
+static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+    const dlp_node_list *l = &node->list;
+    int rc;
+    if (l->order != NULL) *s = *l->order;
+    if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
+    if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
+        return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
+    if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
+    if (t->load != NULL && l->order != NULL)
+        return dlpi_not_null(t->p, node->name, "list.order", "before a load node: shuffle says it");
+    if (t->load != NULL) s->order = DLP_ORDER_PARTS;
+    s->threaded = node->workers.num_workers;
+    s->seed = t->d->seed;
+    s->rank = t->d->rank;
+    s->world_size = t->d->world_size;
+    s->allow_uneven = t->d->allow_uneven;
+    return DLP_OK;
+}
+
+static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
+    };
+    dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
+    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
+    if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    if (t->load != NULL && node->list.open_end)
+        return dlpi_bad(t->p, node->name, "list.open_end", "0 before a load node", 1);
+    t->n_items = node->list.n_items;
+    rc = dlp_pipe_add_sampler(t->p, &s);
+    return rc < 0 ? rc : dlpi_node_repeat(t);
+}

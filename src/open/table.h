@@ -1,0 +1,192 @@
+#pragma once
+/* tests: system/core/tables */
+#include "api/graph.h"
+#include "build/check.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-graph      A TABLE OF NODES BECOMES STAGES
+   The rows are checked first: names, what each takes records from, what each may say. Then each row
+   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
+   of unknown count: the stage that makes the items stands before the stage that fetches. */
+
+typedef struct dlpi_table dlpi_table;
+
+/* What a row may say besides the desc of its verb, and what it is to the others. */
+enum {
+    DLPI_NODE_WORKERS = 1,  /* workers of its own */
+    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,   /* it is the first row */
+    DLPI_NODE_LOADS = 16,   /* it loads parts */
+    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64    /* a window may follow it */
+};
+
+typedef struct dlpi_verb {
+    const char *name;
+    int (*add)(dlpi_table *t, const dlp_node *node);
+    unsigned is;
+} dlpi_verb;
+
+/* The fields of a fetch of which some end before the batch. */
+typedef struct dlpi_ends {
+    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
+    uint32_t all, stay;
+    dlpi_seeing seen;
+} dlpi_ends;
+
+/* What a table does by kinds that can be left out; NULL: it is left out. */
+typedef struct dlpi_table_ops {
+    const dlpi_verb *verbs;                               /* [DLP_VERBS] */
+    int (*later)(dlpi_table *t, const dlp_fetch_desc *f); /* add a fetch after the first */
+    int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+} dlpi_table_ops;
+
+struct dlpi_table {
+    dlp_pipe *p;
+    const dlpi_table_ops *ops;
+    const dlp_node *nodes;
+    uint32_t n, at;         /* at: the row that is being added */
+    const dlp_pipe_desc *d; /* of the run */
+    const dlp_node *load;   /* NULL: no row loads parts */
+    const dlp_node *waits;  /* the first fetch, until the row behind it has made its stage */
+    const dlp_node *ending; /* the map in which fields end; NULL: none so far */
+    uint64_t n_items;
+    uint32_t n_ending; /* fields that end there */
+    int32_t fetchers;  /* workers of the first fetch */
+    bool unknown;      /* a row loads parts, or makes items of unknown count */
+    bool fetched;      /* the stage that fetches is added */
+    bool batched;      /* the batch stage is added */
+};
+
+/* ---- what rows have in common ---- */
+
+static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
+    const dlpi_verb *verb =
+        node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
+    return verb != NULL && verb->add != NULL ? verb : NULL;
+}
+
+static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
+}
+
+/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
+ */
+static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
+    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
+    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+static bool dlpi_all_zero(const void *at, size_t bytes) {
+    const uint8_t *b = at;
+    while (bytes > 0 && b[bytes - 1] == 0) bytes--;
+    return bytes == 0;
+}
+
+static bool dlpi_table_turns(const dlpi_table *t) {
+    return t->nodes[0].queue.deal == DLP_DEAL_TURNS;
+}
+
+static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *node) {
+    dlp_workers_desc w = node->workers;
+    if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
+    return w;
+}
+
+/* The workers of two rows that run in the same workers: one of the two says which. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
+                            dlp_workers_desc *to) {
+    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
+    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
+    *to = dlpi_node_workers(t, a ? before : node);
+    if (!a || !b) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
+                       "it in one of them",
+                       before->name, node->name);
+}
+
+/* ---- the rows, before any is added ---- */
+
+static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const size_t length = node->name != NULL ? strlen(node->name) : 0;
+    if (length < 1 || length > 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
+                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
+                           length);
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(t->nodes[k].name, node->name) == 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
+                               "rows %" PRIu32 " and %" PRIu32 " are named \"%s\"; rename one", k,
+                               i, node->name);
+    return DLP_OK;
+}
+
+/* A row takes records from the row before it. */
+static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const char *const *from = node->from;
+    if (from == NULL) return DLP_OK;
+    if (i == 0 || from[0] == NULL || from[1] != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                           "from has %s; this verb takes records from %s",
+                           from[0] == NULL   ? "no name"
+                           : from[1] == NULL ? "a name"
+                                             : "names",
+                           i == 0 ? "no node" : "one node");
+    if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
+    for (uint32_t k = 0; k < t->n; k++)
+        if (k != i && t->nodes[k].name != NULL && strcmp(from[0], t->nodes[k].name) == 0)
+            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                               "from names \"%.31s\", which is not the row before; write the rows "
+                               "in the order of the data, as one chain",
+                               from[0]);
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                       "from names \"%.31s\", and no other row has this name", from[0]);
+}
+
+/* What the verb of a row has no use for. */
+static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
+    dlp_workers_desc w = node->workers;
+    int rc;
+    if (w.name != NULL)
+        return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
+    if (w.dispatch != 0)
+        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
+                        w.dispatch);
+    if ((verb->is & DLPI_NODE_THREAD) != 0) {
+        rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
+                         "0, or 1: a thread");
+        if (rc != DLP_OK) return rc;
+        w.num_workers = 0;
+    }
+    if ((verb->is & DLPI_NODE_WORKERS) == 0 && !dlpi_all_zero(&w, sizeof w))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                           "workers is set, and a %s node has none%s; set 0", verb->name,
+                           verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
+    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0: the queue after this node has none to choose", node->queue.capacity);
+    rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
+                     node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+    return rc;
+}
+
+static int dlpi_table_check(const dlpi_table *t) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
+        const dlp_node *node = &t->nodes[i];
+        const dlpi_verb *verb = dlpi_verb_of(t, node);
+        if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
+        if (verb == NULL)
+            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
+            return dlpi_node_bad(t, node,
+                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                                        : "begins a branch; a table is one chain, so DLP_LIST or "
+                                          "DLP_PUSH is its first row");
+        if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
+    }
+    return rc;
+}

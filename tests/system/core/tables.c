@@ -1,0 +1,1062 @@
+/* needs: parts pack split cache scratch guard join */
+/* Tables of nodes: each gives the batches and the states of the same pipeline made of stages, or of
+   a plain loop; and what a table may not say is refused with the name of the row and the field. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+
+#include "../../rig/check.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { ITEMS = 203, MOST = 4096 };
+
+static const dlp_field x_field = {.name = "x", .dtype = DLP_U32, .ndim = 1, .shape = {3}};
+static const dlp_field y_field = {.name = "y", .dtype = DLP_U64};
+static const dlp_field raw_field = {.name = "raw", .dtype = DLP_U64, .ndim = 1, .shape = {4}};
+static const dlp_field words_field = {
+    .name = "words", .dtype = DLP_U16, .ndim = 1, .shape = {9}, .ragged = 1};
+
+/* A check that is told about in more words by its caller. */
+static int well(int ok) {
+    CHECK(ok);
+    return ok;
+}
+
+/* ---- what callbacks do ---- */
+
+static int write_x(void *user, dlp_item *it) {
+    uint32_t *x = it->data[0];
+    (void)user;
+    for (uint32_t i = 0; i < 3; i++) x[i] = (uint32_t)it->index * 10 + i;
+    return 0;
+}
+static int write_y(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index * it->index;
+    return 0;
+}
+static int write_raw(void *user, dlp_item *it) {
+    uint64_t *raw = it->data[0];
+    (void)user;
+    for (uint32_t i = 0; i < 4; i++) raw[i] = it->index + i;
+    return 0;
+}
+static int write_words(void *user, dlp_item *it) {
+    uint16_t *to = it->data[0];
+    (void)user;
+    it->length[0] = it->index % 10;
+    for (uint64_t i = 0; i < it->index % 10; i++) to[i] = (uint16_t)(it->index + i + 1);
+    return 0;
+}
+static int add_one(void *user, dlp_item *it) {
+    (void)user;
+    ((uint32_t *)it->data[0])[1] += 1;
+    return 0;
+}
+static int keep_odd(void *user, const dlp_item *it) {
+    (void)user;
+    return (int)(((const uint32_t *)it->data[0])[0] / 10 % 2);
+}
+static int keep_thirds(void *user, const dlp_item *it) {
+    (void)user;
+    return ((const uint32_t *)it->data[0])[0] / 10 % 3 == 0;
+}
+static int skip_even(void *user, dlp_item *it) {
+    write_x(user, it);
+    return it->index % 2 == 0 ? DLP_SKIP : 0;
+}
+
+/* ---- what a pipe gives ---- */
+
+typedef struct told {
+    uint32_t n, rows;
+    uint64_t hash[512];  /* of each batch: its rows, and the state after it */
+    uint64_t first[512]; /* the first number of its first field */
+    dlp_state state[512];
+} told;
+
+static uint64_t mixed(uint64_t h, const void *at, size_t bytes) {
+    const uint8_t *b = at;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ b[i]) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static uint64_t hash_of(const dlp_batch *b) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    h = mixed(h, &b->count, sizeof b->count);
+    h = mixed(h, b->valid, b->count);
+    h = mixed(h, b->index, b->count * sizeof *b->index);
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        const dlp_tensor *t = &b->fields[f];
+        uint64_t bytes = (t->dtype & 0xffff) / 8;
+        for (int32_t k = 0; k < t->ndim; k++) bytes *= (uint64_t)t->shape[k];
+        h = mixed(h, t->name, strlen(t->name));
+        h = mixed(h, t->data, bytes);
+        if (t->lengths != NULL) h = mixed(h, t->lengths, b->count * sizeof *t->lengths);
+    }
+    return h;
+}
+
+/* Take all that a pipe has, and close it. states: 0 where it has none. */
+static void drain(dlp_pipe *p, int states, told *t) {
+    dlp_batch *b;
+    int rc;
+    memset(t, 0, sizeof *t);
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK && t->n < 512) {
+        t->hash[t->n] = hash_of(b);
+        t->rows += b->count;
+        if (states) CHECK(dlp_pipe_state(p, b, &t->state[t->n]) == DLP_OK);
+        t->n++;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    if (!well(rc == DLP_END)) printf("  %s\n", dlp_pipe_error(p)->message);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static dlp_pipe *opened(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc) {
+    dlp_pipe *p = NULL;
+    dlp_error err = {.code = 0};
+    if (!well(dlp_nodes_open(&p, nodes, n, desc, &err) == DLP_OK))
+        printf("  %s.%s: %s\n", err.stage, err.field, err.message);
+    return p;
+}
+
+/* A pipe of stages, which `add` adds. */
+static dlp_pipe *staged(void (*add)(dlp_pipe *p, int workers), int workers) {
+    dlp_pipe *p = NULL;
+    if (!well(dlp_pipe_open(&p, &(dlp_pipe_desc){.max_held = 2}, NULL) == DLP_OK)) return NULL;
+    add(p, workers);
+    if (!well(dlp_pipe_start(p) == DLP_OK)) printf("  %s\n", dlp_pipe_error(p)->message);
+    return p;
+}
+
+static void alike(const char *what, const told *a, const told *b, int states) {
+    if (!well(a->n == b->n && a->rows == b->rows && a->n > 0))
+        printf("  %s: %u batches of %u rows, and %u of %u\n", what, a->n, a->rows, b->n, b->rows);
+    if (!well(memcmp(a->hash, b->hash, sizeof a->hash) == 0)) printf("  %s: other bytes\n", what);
+    if (states && !well(memcmp(a->state, b->state, sizeof a->state) == 0))
+        printf("  %s: other states\n", what);
+}
+
+/* The table and the stages give the same, whatever the workers are; and the table goes on from each
+   state of the stages' pipe. at: the row that has the workers. */
+static void same(const char *what, dlp_node *nodes, uint32_t n, int at, dlp_pipe_desc desc,
+                 void (*add)(dlp_pipe *p, int workers), int states) {
+    static told table, stages, rest;
+    desc.max_held = 2;
+    for (int workers = 0; workers <= 3; workers += 3) {
+        dlp_pipe *p = staged(add, workers), *q;
+        if (p == NULL) return;
+        drain(p, states, &stages);
+        nodes[at].workers.num_workers = workers;
+        if ((q = opened(nodes, n, &desc)) == NULL) return;
+        drain(q, states, &table);
+        alike(what, &table, &stages, states);
+        for (uint32_t k = 0; states && k < stages.n; k += 3) {
+            desc.resume = &stages.state[k];
+            if ((q = opened(nodes, n, &desc)) == NULL) return;
+            drain(q, 0, &rest);
+            CHECK(rest.n == stages.n - k - 1);
+            CHECK(memcmp(rest.hash, &stages.hash[k + 1], rest.n * sizeof *rest.hash) == 0);
+            desc.resume = NULL;
+        }
+    }
+}
+
+static const dlp_sampler_desc shuffled = {.order = DLP_ORDER_SHUFFLED, .seed = 7};
+static const dlp_repeat_desc twice = {.epochs = 2};
+static const dlp_dataset xs = {
+    .n_items = ITEMS, .fields = &x_field, .n_fields = 1, .fetch = write_x};
+
+/* ---- the tables of known count ---- */
+
+static void economic_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &shuffled);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+}
+
+static void nodes__economic__the_stages_batches_and_states(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    same("economic", nodes, 3, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, economic_stages, 1);
+    nodes[0].queue.deal = DLP_DEAL_TURNS;
+    same("classic", nodes, 3, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, economic_stages, 1);
+    nodes[0].queue.deal = DLP_DEAL_RUNS;
+    nodes[1].fetch.in_flight = 8;
+    nodes[1].workers.num_workers = 2;
+    {
+        static told a, b;
+        dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .max_held = 2};
+        drain(opened(nodes, 3, &desc), 1, &a);
+        drain(staged(economic_stages, 1), 1, &b);
+        alike("concurrent", &a, &b, 1);
+    }
+}
+
+static void joined_stages(dlp_pipe *p, int workers) {
+    static const dlp_dataset ys = {
+        .n_items = ITEMS, .fields = &y_field, .n_fields = 1, .fetch = write_y};
+    dlp_pipe_add_sampler(p, &shuffled);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
+    dlp_pipe_add_join(p, &(dlp_join_desc){.fetch = {.dataset = &ys}});
+    dlp_pipe_add_map(p, &(dlp_map_desc){.item = add_one});
+    dlp_pipe_add_cache(p, &(dlp_cache_desc){.bytes = 1 << 20});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16, .last = DLP_LAST_DROP});
+    dlp_pipe_add_transfer(p, &(dlp_transfer_desc){.threaded = 1});
+}
+
+static void nodes__second_fetch_map_guard_cache_transfer__the_stages_batches(void) {
+    const dlp_guard_field guard = {.name = "y", .high = 1e9};
+    const char *const batch[] = {"batch", NULL};
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "images",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "labels",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_y, .fields = &y_field, .n_fields = 1}},
+        {.name = "augment", .verb = DLP_MAP, .map = {.item = add_one}},
+        {.name = "sound", .verb = DLP_GUARD, .guard = {.fields = &guard, .n_fields = 1}},
+        {.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 20}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16, .last = DLP_LAST_DROP}},
+        {.name = "gpu", .verb = DLP_TRANSFER, .from = batch, .workers = {.num_workers = 1}},
+        {.name = "train", .verb = DLP_OUT},
+    };
+    dlp_pipe *p;
+    same("zipped", nodes, 9, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, joined_stages, 1);
+    p = opened(nodes, 9, NULL);
+    CHECK(dlp_node_stage(p, "labels") > dlp_node_stage(p, "images"));
+    CHECK(dlp_node_stage(p, "train") == DLP_ERR_ARG && dlp_node_stage(p, "none") == DLP_ERR_ARG);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- fields that a map adds, and fields that end there ---- */
+
+static uint32_t decode_sees; /* how many fields the map has seen; 0: wrong ones */
+
+/* Sees raw, y, words; adds x. */
+static int decode(void *user, dlp_item *it) {
+    const uint64_t *raw = it->data[0], *y = it->data[1];
+    const uint16_t *words = it->data[2];
+    uint32_t *x = it->data[3];
+    int good = it->n_fields == 4 && raw[3] == it->index + 3 && *y == it->index * it->index;
+    (void)user;
+    good = good && it->length[2] == it->index % 10 && x[0] == 0 && x[1] == 0 && x[2] == 0;
+    if (good && it->length[2] > 0) good = words[0] == it->index + 1;
+    if (!good) return dlp_fail(it->call, DLP_ERR_CALLBACK, 0, "the map sees other fields");
+    for (uint32_t i = 0; i < 3; i++) x[i] = (uint32_t)(raw[0] + *y + i);
+    __atomic_store_n(&decode_sees, it->n_fields, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static int write_raw_y_words(void *user, dlp_item *it) {
+    dlp_item sub = *it;
+    if (it->n_fields != 3) return DLP_ERR_CALLBACK;
+    write_raw(user, it);
+    *(uint64_t *)it->data[1] = it->index * it->index;
+    sub.data = it->data + 2;
+    sub.length = it->length + 2;
+    return write_words(user, &sub);
+}
+
+static void decoded_check(dlp_node *nodes, uint32_t n) {
+    for (int workers = 0; workers <= 2; workers++) {
+        dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .max_held = 2};
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint32_t rows = 0;
+        int rc;
+        nodes[1].workers.num_workers = nodes[n - 2].workers.num_workers = workers;
+        decode_sees = 0;
+        if ((p = opened(nodes, n, &desc)) == NULL) return;
+        while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            uint32_t good = 0;
+            CHECK(b->n_fields == n - 2);
+            for (uint32_t r = 0; r < b->count; r++) {
+                const uint64_t i = b->index[r];
+                const uint32_t *x = (const uint32_t *)b->fields[b->n_fields - 1].data + 3 * r;
+                good += x[0] == (uint32_t)(i + i * i) && x[2] == (uint32_t)(i + i * i + 2);
+                if (b->n_fields == 2) good -= ((const uint64_t *)b->fields[0].data)[r] != i * i;
+            }
+            CHECK(good == b->count);
+            rows += b->count;
+            dlp_pipe_release(p, b);
+        }
+        if (!well(rc == DLP_END && rows == 2 * ITEMS && decode_sees == 4))
+            printf("  %s\n", dlp_pipe_error(p)->message);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order(void) {
+    const dlp_field written[] = {raw_field, y_field, words_field};
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_raw_y_words, .fields = written, .n_fields = 3}},
+        {.name = "decode",
+         .verb = DLP_MAP,
+         .map = {.item = decode, .fields = &x_field, .n_fields = 1, .ends = " words  raw "},
+         .workers = {.idempotent = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    decoded_check(nodes, 4);
+}
+
+/* Adds words, whose length is 0 until it is set. */
+static int add_words(void *user, dlp_item *it) {
+    dlp_item sub = *it;
+    (void)user;
+    if (it->n_fields != 2 || it->length[1] != 0) return DLP_ERR_CALLBACK;
+    for (uint32_t i = 0; i < 9; i++)
+        if (((const uint16_t *)it->data[1])[i] != 0) return DLP_ERR_CALLBACK;
+    if (it->index % 3 == 0) return 0; /* sets no length */
+    sub.data = it->data + 1;
+    sub.length = it->length + 1;
+    return write_words(user, &sub);
+}
+
+static void nodes__map_adds_a_ragged_field__it_begins_empty(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1, .writes_all_bytes = 1}},
+        {.name = "words",
+         .verb = DLP_MAP,
+         .map = {.item = add_words, .fields = &words_field, .n_fields = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    for (int workers = 0; workers <= 2; workers++) {
+        const dlp_pipe_desc desc = {.seed = 3, .epochs = 4};
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        nodes[2].workers.num_workers = workers;
+        if ((p = opened(nodes, 4, &desc)) == NULL) return;
+        while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++)
+                CHECK(b->fields[1].lengths[r] == (b->index[r] % 3 ? b->index[r] % 10 : 0));
+            dlp_pipe_release(p, b);
+        }
+        if (!well(rc == DLP_END)) printf("  %s\n", dlp_pipe_error(p)->message);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- parts, and items of unknown count ---- */
+
+enum { PARTS = 29 };
+
+static uint64_t items_of(uint64_t part) { return part * 7 % 12 + 1; }
+
+static int count_items(void *user, uint64_t part, uint64_t *items) {
+    (void)user;
+    *items = items_of(part);
+    return 0;
+}
+static int load_part(void *user, dlp_part *part) {
+    uint32_t *to = part->data;
+    (void)user;
+    part->items = items_of(part->index);
+    part->bytes = part->items * 4;
+    for (uint64_t i = 0; i < part->items; i++) to[i] = (uint32_t)(part->index * 1000 + i);
+    return 0;
+}
+static int read_part(void *user, dlp_item *it) {
+    uint32_t *x = it->data[0];
+    (void)user;
+    x[0] = ((const uint32_t *)it->part->data)[it->part->item] * 10;
+    x[1] = x[0] + 1;
+    x[2] = 5;
+    return 0;
+}
+
+static const dlp_dataset in_parts = {.fields = &x_field, .n_fields = 1, .fetch = read_part};
+static const dlp_sampler_desc of_parts = {.order = DLP_ORDER_PARTS, .seed = 7};
+
+static void counted_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &of_parts);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
+                                           .count = count_items,
+                                           .max_part_bytes = 64,
+                                           .load = load_part,
+                                           .streams = 4,
+                                           .shuffle_parts = 1,
+                                           .shuffle_items = 1,
+                                           .workers = {.num_workers = workers}});
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+}
+
+static void found_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &of_parts);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
+                                           .max_items = 12,
+                                           .max_part_bytes = 64,
+                                           .load = load_part,
+                                           .streams = 4,
+                                           .window = 20,
+                                           .shuffle_parts = 1,
+                                           .queue_size = 100,
+                                           .workers = {.num_workers = workers}});
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+}
+
+static void nodes__load__the_batches_of_parts(void) {
+    const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 4};
+    dlp_node counted[] = {
+        {.name = "parts", .verb = DLP_LIST, .list = {.n_items = PARTS, .shuffle = 1}},
+        {.name = "load",
+         .verb = DLP_LOAD,
+         .load =
+             {.load = load_part, .count = count_items, .max_part_bytes = 64, .shuffle_items = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_part, .fields = &x_field, .n_fields = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    dlp_node found[] = {
+        counted[0],
+        {.name = "load",
+         .verb = DLP_LOAD,
+         .load = {.load = load_part, .max_items = 12, .max_part_bytes = 64},
+         .queue = {.capacity = 100}},
+        {.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 20}},
+        counted[2],
+        counted[3],
+    };
+    same("parts", counted, 4, 1, desc, counted_stages, 1);
+    same("found", found, 5, 1, desc, found_stages, 1);
+}
+
+/* ---- filters and expanders, one after the other ---- */
+
+static const dlp_dataset odd_xs = {
+    .n_items = ITEMS, .fields = &x_field, .n_fields = 1, .fetch = skip_even, .filter = 1};
+
+static void filter_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &shuffled);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_expand(
+        p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .streams = 2, .window = 9});
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+}
+
+static void nodes__filter_and_window__the_batches_of_a_fetch_that_skips(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}},
+        {.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 9}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+    };
+    const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 2};
+    same("filter", nodes, 5, 1, desc, filter_stages, 1);
+    nodes[1].workers.num_workers = 0;
+    same("filter with workers", nodes, 5, 2, desc, filter_stages, 1);
+}
+
+/* Makes index % 5 items of each input: numbers index * 10 + i. */
+static int make_items(void *user, dlp_expand *x) {
+    const uint64_t index = x->item->index;
+    (void)user;
+    for (uint64_t i = 0; i < index % 5; i++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return DLP_ERR_LENGTH;
+        ((uint32_t *)it->data[0])[0] = (uint32_t)(index * 10 + i) * 10;
+        ((uint32_t *)it->data[0])[2] = (uint32_t)x->item->n_fields;
+    }
+    return 0;
+}
+
+/* What a plain loop makes of the list in turn: expand, keep the odd, keep the thirds. */
+static uint32_t looped(uint32_t *to, int inputs, int odd, int thirds) {
+    uint32_t n = 0;
+    for (uint32_t index = 0; index < ITEMS; index++) {
+        if (inputs && index % 2 == 0) continue;
+        for (uint32_t i = 0; i < index % 5; i++) {
+            uint32_t x = index * 10 + i;
+            if ((!odd || x % 2 == 1) && (!thirds || x % 3 == 0)) to[n++] = x * 10;
+        }
+    }
+    return n;
+}
+
+/* The table gives what the loop gives, in order; and goes on from each state with other workers. */
+static void loops(const char *what, dlp_node *nodes, uint32_t n, int at, int inputs, int odd,
+                  int thirds) {
+    static uint32_t want[MOST];
+    const uint32_t all = looped(want, inputs, odd, thirds);
+    static dlp_state states[MOST / 8];
+    for (int workers = 0; workers <= 2; workers++) {
+        for (uint32_t from = 0; from * 8 < all; from += 7) {
+            dlp_pipe_desc desc = {.max_held = 1};
+            uint32_t seen = from * 8, wrong = 0, batch = from;
+            dlp_pipe *p;
+            dlp_batch *b;
+            int rc;
+            nodes[at].workers.num_workers = from == 0 ? workers : 3 - workers;
+            if (from > 0) desc.resume = &states[from - 1];
+            if ((p = opened(nodes, n, &desc)) == NULL) return;
+            while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+                const uint32_t *x = b->fields[0].data;
+                for (uint32_t r = 0; r < b->count; r++, seen++)
+                    wrong += seen >= all || x[3 * r] != want[seen] || !b->valid[r];
+                CHECK(dlp_pipe_state(p, b, &states[batch++]) == DLP_OK);
+                dlp_pipe_release(p, b);
+            }
+            if (!well(rc == DLP_END && wrong == 0 && seen == all))
+                printf("  %s, %d workers from %u: %u of %u, %u wrong: %s\n", what, workers, from,
+                       seen, all, wrong, dlp_pipe_error(p)->message);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+    }
+}
+
+static void nodes__makers_in_a_row__a_plain_loop(void) {
+    const dlp_node list = {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}};
+    const dlp_node read = {.name = "read",
+                           .verb = DLP_FETCH,
+                           .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}};
+    const dlp_node odd = {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}};
+    const dlp_node thirds = {.name = "thirds", .verb = DLP_FILTER, .filter = {.keep = keep_thirds}};
+    const dlp_node make = {
+        .name = "make",
+        .verb = DLP_EXPAND,
+        .expand = {.expand = make_items, .max_out = 4, .fields = &x_field, .n_fields = 1}};
+    const dlp_node batch = {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}};
+    const dlp_node odd_inputs = {
+        .name = "inputs", .verb = DLP_FILTER, .filter = {.keep = keep_odd}};
+    dlp_node a[] = {list, make, batch};
+    dlp_node b[] = {list, read, make, odd, batch};
+    dlp_node c[] = {list, make, odd, thirds, batch};
+    dlp_node d[] = {list, read, odd_inputs, make, odd, thirds, batch};
+    loops("list, expand", a, 3, 1, 0, 0, 0);
+    loops("fetch, expand, filter", b, 5, 1, 0, 1, 0);
+    loops("expand, filter, filter", c, 5, 3, 0, 1, 1);
+    loops("filter, expand, filter, filter", d, 7, 2, 1, 1, 1);
+}
+
+static int keep_wrong(void *user, const dlp_item *it) {
+    const int code = *(const int *)user;
+    if (it->index != 77) return 1;
+    return code != 0 ? code : dlp_fail(it->call, 0, "no taste for %d", 77);
+}
+
+/* A filter that fails fails its input, whatever it returns but 0 and 1. */
+static void nodes__filter_fails__the_input_fails(void) {
+    const int codes[] = {0, 5, DLP_SKIP, DLP_END, DLP_ERR_LENGTH};
+    for (int expands = 0; expands < 2; expands++) {
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+            int code = codes[i], rc;
+            dlp_node nodes[] = {
+                {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                {.name = "read",
+                 .verb = DLP_FETCH,
+                 .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+                {.name = "taste",
+                 .verb = DLP_FILTER,
+                 .filter = {.keep = keep_wrong, .user = &code}},
+                {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+            };
+            dlp_pipe *p;
+            dlp_batch *b;
+            uint32_t rows = 0;
+            if (expands)
+                nodes[1] = (dlp_node){
+                    .name = "make",
+                    .verb = DLP_EXPAND,
+                    .expand = {
+                        .expand = make_items, .max_out = 4, .fields = &x_field, .n_fields = 1}};
+            if ((p = opened(nodes, 4, NULL)) == NULL) return;
+            while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+                rows += b->count;
+                dlp_pipe_release(p, b);
+            }
+            CHECK(rc == DLP_ERR_CALLBACK || (rc == DLP_ERR_LENGTH && code == DLP_ERR_LENGTH));
+            CHECK(dlp_pipe_error(p)->index == 77 && rows <= (expands ? 77 * 2 : 77));
+            if (code == 0) CHECK(strstr(dlp_pipe_error(p)->message, "no taste for 77") != NULL);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+    }
+}
+
+/* What a filter does is part of a state's fingerprint by its id. */
+static void nodes__filter_with_another_id__the_state_is_refused(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd, .id = 4}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+    };
+    dlp_pipe *p = opened(nodes, 4, NULL);
+    dlp_batch *b;
+    dlp_state state;
+    if (p == NULL || !well(dlp_pipe_next(p, &b) == DLP_OK)) return;
+    CHECK(dlp_pipe_state(p, b, &state) == DLP_OK);
+    dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    for (uint64_t id = 4; id <= 5; id++) {
+        const dlp_pipe_desc desc = {.resume = &state};
+        nodes[2].filter.id = id;
+        p = NULL;
+        CHECK(dlp_nodes_open(&p, nodes, 4, &desc, NULL) == (id == 4 ? DLP_OK : DLP_ERR_RESUME));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* ---- pack, push ---- */
+
+static const dlp_dataset documents = {
+    .n_items = ITEMS, .fields = &words_field, .n_fields = 1, .fetch = write_words};
+
+static void pack_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &shuffled);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_pack(p, &(dlp_pack_desc){.tokens = 32,
+                                          .rule = DLP_PACK_FIT,
+                                          .window = 16,
+                                          .streams = 2,
+                                          .workers = {.num_workers = workers}});
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &documents});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
+}
+
+static int keep_long(void *user, const dlp_item *it) {
+    (void)user;
+    return it->length[0] >= 5;
+}
+
+static void nodes__pack__the_stages_batches(void) {
+    static told t;
+    const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 2};
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_words, .fields = &words_field, .n_fields = 1}},
+        {.name = "pack",
+         .verb = DLP_PACK,
+         .pack = {.tokens = 32, .rule = DLP_PACK_FIT, .window = 16}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}},
+    };
+    dlp_node filtered[] = {nodes[0],
+                           nodes[1],
+                           {.name = "long", .verb = DLP_FILTER, .filter = {.keep = keep_long}},
+                           nodes[2],
+                           nodes[3]};
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t words = 0, want = 0;
+    same("pack", nodes, 4, 2, desc, pack_stages, 1);
+    nodes[2].workers.num_workers = 0;
+    for (uint64_t i = 0; i < ITEMS; i++) want += i % 10 >= 5 ? i % 10 : 0;
+    if ((p = opened(filtered, 5, NULL)) == NULL) return;
+    while (dlp_pipe_next(p, &b) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++) words += b->fields[0].lengths[r];
+        dlp_pipe_release(p, b);
+    }
+    CHECK(words == want);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    drain(opened(filtered, 5, &desc), 1, &t);
+    CHECK(t.n > 0);
+}
+
+static void nodes__push__each_item_once(void) {
+    const dlp_push_desc desc = {.fields = &y_field, .n_fields = 1, .writers = 1};
+    dlp_push *push = NULL;
+    dlp_pusher *pusher = NULL;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t next = 0;
+    int rc;
+    if (!well(dlp_push_open(&push, &desc, NULL) == DLP_OK)) return;
+    const dlp_node nodes[] = {
+        {.name = "items",
+         .verb = DLP_PUSH,
+         .push = {.source = push},
+         .workers = {.num_workers = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}, .queue = {.capacity = 4}},
+    };
+    CHECK(dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, NULL) == DLP_OK);
+    if ((p = opened(nodes, 2, NULL)) == NULL) return;
+    for (uint64_t i = 0; i < 20; i++) {
+        const void *const data[] = {&i};
+        CHECK(dlp_pusher_push(pusher, data, DLP_FOREVER) == DLP_OK);
+    }
+    CHECK(dlp_pusher_end(pusher, DLP_FOREVER) == DLP_OK);
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count && b->valid[r]; r++)
+            CHECK(((const uint64_t *)b->fields[0].data)[r] == next++);
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rc == DLP_END && next == 20);
+    dlp_pusher_close(pusher);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
+}
+
+/* ---- plans, and what is refused ---- */
+
+static void nodes__plan__what_the_pipe_takes(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+         .workers = {.num_workers = 2}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}, .queue = {.capacity = 5}},
+    };
+    dlp_plan plan, started;
+    dlp_pipe *p;
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        const dlp_pipe_desc desc = {.rank = rank, .world_size = 4};
+        CHECK(dlp_nodes_plan(nodes, 3, &desc, &plan, NULL) == DLP_OK);
+        CHECK(plan.slots == 6 && plan.total_bytes > 0);
+        if ((p = opened(nodes, 3, &desc)) == NULL) return;
+        CHECK(dlp_pipe_plan(p, &started) == DLP_OK);
+        CHECK(started.total_bytes == plan.total_bytes && started.n_lines == plan.n_lines);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+typedef struct refusal {
+    const char *stage, *field, *words;
+    dlp_node nodes[5];
+    dlp_pipe_desc desc;
+} refusal;
+
+#define LIST \
+    { \
+        .name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS } \
+    }
+#define READ \
+    { \
+        .name = "read", .verb = DLP_FETCH, .fetch = { \
+            .fetch = write_x, \
+            .fields = &x_field, \
+            .n_fields = 1 \
+        } \
+    }
+#define BATCH \
+    { \
+        .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16 } \
+    }
+#define ODD \
+    { \
+        .name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd } \
+    }
+#define MAKE \
+    { \
+        .name = "make", .verb = DLP_EXPAND, .expand = { \
+            .expand = make_items, \
+            .max_out = 4, \
+            .fields = &x_field, \
+            .n_fields = 1 \
+        } \
+    }
+#define NAMES(...) \
+    (const char *const[]) { __VA_ARGS__, NULL }
+
+static void nodes__wrong__the_row_and_the_field(void) {
+    static const dlp_fetch_desc no_dataset = {.in_flight = 0};
+    static const dlp_sampler_desc seeded = {.seed = 3};
+    const refusal all[] = {
+        {"", "name", "row 1 has a name of 0", {LIST, {.verb = DLP_FETCH}, BATCH}, {.name = NULL}},
+        {"items", "name", "rows 0 and 1", {LIST, LIST}, {.name = NULL}},
+        {"read", "", "is the first row", {READ, BATCH}, {.name = NULL}},
+        {"more",
+         "",
+         "begins a branch",
+         {LIST, READ, {.name = "more", .verb = DLP_LIST}},
+         {.seed = 1}},
+        {"x", "verb", "99", {LIST, {.name = "x", .verb = 99}}, {.seed = 1}},
+        {"x", "verb", "-1", {LIST, {.name = "x", .verb = -1}}, {.seed = 1}},
+        {"read",
+         "from",
+         "not the row before",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .from = NAMES("batch")}, BATCH},
+         {.seed = 1}},
+        {"read",
+         "from",
+         "no other row",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .from = NAMES("nobody")}, BATCH},
+         {.seed = 1}},
+        {"read",
+         "from",
+         "one node",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .from = NAMES("items", "items")}},
+         {.seed = 1}},
+        {"items",
+         "from",
+         "no node",
+         {{.name = "items", .verb = DLP_LIST, .from = NAMES("x")}},
+         {.seed = 1}},
+        {"read",
+         "workers.name",
+         "must be NULL",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .workers = {.name = "w"}}},
+         {.seed = 1}},
+        {"read",
+         "workers.dispatch",
+         "queue.deal",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .workers = {.dispatch = 2}}},
+         {.seed = 1}},
+        {"items",
+         "workers",
+         "but num_workers 1",
+         {{.name = "items", .verb = DLP_LIST, .workers = {.num_workers = 1, .retries = 1}},
+          READ,
+          BATCH},
+         {.seed = 1}},
+        {"out",
+         "workers",
+         "has none",
+         {LIST, READ, BATCH, {.name = "out", .verb = DLP_OUT, .workers = {.retries = 1}}},
+         {.seed = 1}},
+        {"odd",
+         "queue.deal",
+         "must be",
+         {LIST, READ, {.name = "odd", .verb = DLP_FILTER, .queue = {.deal = 1}}},
+         {.seed = 1}},
+        {"m",
+         "queue.capacity",
+         "has none to choose",
+         {LIST,
+          READ,
+          {.name = "m", .verb = DLP_MAP, .map = {.item = add_one}, .queue = {.capacity = 3}},
+          BATCH},
+         {.seed = 1}},
+        {"read",
+         "queue.capacity",
+         "no field of this node ends",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+           .queue = {.capacity = 3}},
+          BATCH},
+         {.seed = 1}},
+        {"read",
+         "fetch.fetch",
+         "NULL",
+         {LIST, {.name = "read", .verb = DLP_FETCH}, BATCH},
+         {.seed = 1}},
+        {"read",
+         "fetch.fields",
+         "NULL",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.fetch = write_x}}, BATCH},
+         {.seed = 1}},
+        {"read",
+         "fetch.source.dataset",
+         "NULL",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &no_dataset}}, BATCH},
+         {.seed = 1}},
+        {"items",
+         "list.order.seed",
+         "set 0 here",
+         {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 9, .order = &seeded}},
+          READ,
+          BATCH},
+         {.seed = 1}},
+        {"", "", "no batch node", {LIST, READ}, {.seed = 1}},
+        {"batch", "", "has no fetch", {LIST, BATCH}, {.seed = 1}},
+        {"late",
+         "",
+         "stands after the batch",
+         {LIST, READ, BATCH, {.name = "late", .verb = DLP_FETCH}},
+         {.seed = 1}},
+        {"m",
+         "map.item",
+         "before the batch",
+         {LIST, READ, {.name = "m", .verb = DLP_MAP}, BATCH},
+         {.seed = 1}},
+        {"m",
+         "map.batch",
+         "after the batch",
+         {LIST, READ, BATCH, {.name = "m", .verb = DLP_MAP, .map = {.item = add_one}}},
+         {.seed = 1}},
+        {"m",
+         "map.ends",
+         "name fields of one fetch",
+         {LIST,
+          READ,
+          {.name = "m", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x nothing"}},
+          BATCH},
+         {.seed = 1}},
+        {"m",
+         "map.fields",
+         "give both",
+         {LIST,
+          READ,
+          {.name = "m", .verb = DLP_MAP, .map = {.item = add_one, .n_fields = 1}},
+          BATCH},
+         {.seed = 1}},
+        {"m",
+         "fields[].name",
+         "of that name",
+         {LIST,
+          READ,
+          {.name = "m",
+           .verb = DLP_MAP,
+           .map = {.item = add_one, .fields = &x_field, .n_fields = 1}},
+          BATCH},
+         {.seed = 1}},
+        {"odd", "", "must stand after the first fetch", {LIST, ODD, READ, BATCH}, {.seed = 1}},
+        {"odd",
+         "filter.keep",
+         "NULL",
+         {LIST, READ, {.name = "odd", .verb = DLP_FILTER}, BATCH},
+         {.seed = 1}},
+        {"odd",
+         "workers",
+         "in one of them",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+           .workers = {.num_workers = 1}},
+          {.name = "odd",
+           .verb = DLP_FILTER,
+           .filter = {.keep = keep_odd},
+           .workers = {.num_workers = 1}},
+          BATCH},
+         {.seed = 1}},
+        {"again",
+         "",
+         "after another expand",
+         {LIST, MAKE, {.name = "again", .verb = DLP_EXPAND}, BATCH},
+         {.seed = 1}},
+        {"make",
+         "streams",
+         "the pipe's desc",
+         {LIST,
+          {.name = "make",
+           .verb = DLP_EXPAND,
+           .expand = {.expand = make_items,
+                      .max_out = 4,
+                      .fields = &x_field,
+                      .n_fields = 1,
+                      .streams = 2}},
+          BATCH},
+         {.seed = 1}},
+        {"make",
+         "expand.n_fields",
+         "without a fetch",
+         {LIST,
+          {.name = "make", .verb = DLP_EXPAND, .expand = {.expand = make_items, .max_out = 4}},
+          BATCH},
+         {.seed = 1}},
+        {"w",
+         "",
+         "directly after",
+         {LIST, READ, {.name = "w", .verb = DLP_WINDOW, .window = {9}}, BATCH},
+         {.seed = 1}},
+        {"w",
+         "window.items",
+         "1..2^24",
+         {LIST, MAKE, {.name = "w", .verb = DLP_WINDOW}, BATCH},
+         {.seed = 1}},
+        {"make",
+         "",
+         "dealt in runs",
+         {{.name = "items",
+           .verb = DLP_LIST,
+           .list = {.n_items = 5},
+           .queue = {.deal = DLP_DEAL_TURNS}},
+          MAKE,
+          BATCH},
+         {.seed = 1}},
+        {"load",
+         "",
+         "directly after the list",
+         {LIST, READ, {.name = "load", .verb = DLP_LOAD}, BATCH},
+         {.seed = 1}},
+        {"out",
+         "",
+         "the last row",
+         {LIST, READ, BATCH, {.name = "out", .verb = DLP_OUT}, {.name = "two", .verb = DLP_OUT}},
+         {.seed = 1}},
+        {"", "streams", "no node loads parts", {LIST, READ, BATCH}, {.streams = 2}},
+        {"", "steps_per_epoch", "no node loads parts", {LIST, READ, BATCH}, {.steps_per_epoch = 2}},
+        {"batch",
+         "queue.capacity",
+         "one of the two",
+         {LIST,
+          READ,
+          {.name = "batch",
+           .verb = DLP_BATCH,
+           .batch = {.batch_size = 4},
+           .queue = {.capacity = 3}}},
+         {.prefetch_factor = 4}},
+        {"items",
+         "list.shuffle",
+         "0 or 1",
+         {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 5, .shuffle = 2}}, READ, BATCH},
+         {.seed = 1}},
+        {"items", "push.source", "NULL", {{.name = "items", .verb = DLP_PUSH}, BATCH}, {.seed = 1}},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const refusal *r = &all[i];
+        dlp_error err = {.code = 0};
+        dlp_pipe *p = NULL;
+        dlp_plan plan;
+        uint32_t n = 0;
+        int rc;
+        while (n < 5 && (r->nodes[n].name != NULL || r->nodes[n].verb != 0)) n++;
+        rc = dlp_nodes_open(&p, r->nodes, n, &r->desc, &err);
+        if (!well((rc == DLP_ERR_ARG || rc == DLP_ERR_GRAPH) && err.code == rc && p == NULL &&
+                  strcmp(err.stage, r->stage) == 0 && strcmp(err.field, r->field) == 0 &&
+                  strstr(err.message, r->words) != NULL))
+            printf("  %zu: %d, \"%s\".\"%s\", not \"%s\".\"%s\": %s\n", i, rc, err.stage, err.field,
+                   r->stage, r->field, err.message);
+        CHECK(strlen(err.message) <= 200);
+        if (rc == DLP_OK) dlp_pipe_close(p);
+        CHECK(dlp_nodes_plan(r->nodes, n, &r->desc, &plan, NULL) == rc);
+    }
+    {
+        const dlp_pipe_desc run = {.seed = 1};
+        dlp_error err;
+        dlp_pipe *p = NULL;
+        CHECK(dlp_pipe_open(&p, &run, &err) == DLP_ERR_ARG && strcmp(err.field, "seed") == 0);
+        CHECK(dlp_nodes_open(NULL, all[0].nodes, 1, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_nodes_open(&p, NULL, 1, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_nodes_open(&p, all[0].nodes, 0, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_nodes_open(&p, all[0].nodes, 17, NULL, &err) == DLP_ERR_ARG);
+    }
+}
+
+int main(void) {
+    nodes__economic__the_stages_batches_and_states();
+    nodes__second_fetch_map_guard_cache_transfer__the_stages_batches();
+    nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order();
+    nodes__map_adds_a_ragged_field__it_begins_empty();
+    nodes__load__the_batches_of_parts();
+    nodes__filter_and_window__the_batches_of_a_fetch_that_skips();
+    nodes__makers_in_a_row__a_plain_loop();
+    nodes__filter_fails__the_input_fails();
+    nodes__filter_with_another_id__the_state_is_refused();
+    nodes__pack__the_stages_batches();
+    nodes__push__each_item_once();
+    nodes__plan__what_the_pipe_takes();
+    nodes__wrong__the_row_and_the_field();
+    return test_end("tables");
+}
