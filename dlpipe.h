@@ -4100,9 +4100,11 @@ typedef struct dlp_node_list {
     int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
-                         batches, that of dlp_mix_sampler or of a source. Copied; what it points to
-                         is borrowed until close. Its seed, rank and world_size are 0, or those of
-                         the pipe's desc. NULL: all items */
+                         batches, that of a source. Copied; what it points to is borrowed until
+                         close. Its seed, rank and world_size are 0, or those of the pipe's desc.
+                         NULL: all items */
+    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
+                         shuffle and order are 0. Borrowed until close. NULL: none */
 } dlp_node_list;
 
 typedef struct dlp_node_push {
@@ -4121,8 +4123,12 @@ typedef struct dlp_node_fetch {
     uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
                                  begin as zeros */
+    uint32_t of; /* the list has a mix. k: this node fetches the items of dataset k - 1 of the mix,
+                         and sees the index that the dataset has for the item. The fetch nodes of
+                         all its datasets follow each other, and have the same fields. 0: all items
+                         */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                                 fields above but in_flight are then 0. Copied; NULL: none */
+                         fields above are then 0, but for in_flight and of. Copied; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
@@ -32358,8 +32364,9 @@ typedef struct dlpi_ends {
 
 /* What a table does by kinds that can be left out; NULL: it is left out. */
 typedef struct dlpi_table_ops {
-    const dlpi_verb *verbs;                               /* [DLP_VERBS] */
-    int (*later)(dlpi_table *t, const dlp_fetch_desc *f); /* add a fetch after the first */
+    const dlpi_verb *verbs; /* [DLP_VERBS] */
+    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
@@ -32376,6 +32383,7 @@ struct dlpi_table {
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
     uint32_t n_ending; /* fields that end there */
+    uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
     bool unknown;      /* a row loads parts, or makes items of unknown count */
     bool fetched;      /* the stage that fetches is added */
@@ -32571,8 +32579,9 @@ DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 }
 
 /* The second fetch of a table, and each one after it. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f) {
-    return dlp_pipe_add_join(t->p, &(dlp_join_desc){.fetch = *f});
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    return dlp_pipe_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
@@ -33808,7 +33817,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     const struct {
         const char *field;
         uint64_t got, run;
-    } both[] = {{"list.order.seed", s->seed, t->d->seed},
+    } both[] = {{"list.order.seed", s->seed, t->d->seed != 0 ? t->d->seed : s->seed},
                 {"list.order.rank", s->rank, t->d->rank},
                 {"list.order.world_size", s->world_size, t->d->world_size},
                 {"list.order.threaded", (uint64_t)s->threaded, 0},
@@ -33827,15 +33836,19 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     const dlp_node_list *l = &node->list;
     int rc;
     if (l->order != NULL) *s = *l->order;
+    if (l->mix != NULL && (l->order != NULL || l->shuffle != 0 || l->n_items != 0))
+        return dlpi_not_null(t->p, node->name, "list.mix", "beside order, shuffle and n_items");
+    if (l->mix != NULL) dlp_mix_sampler(l->mix, s);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && l->order != NULL)
-        return dlpi_not_null(t->p, node->name, "list.order", "before a load node: shuffle says it");
+    if (t->load != NULL && (l->order != NULL || l->mix != NULL))
+        return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
+                             "before a load node: shuffle says it");
     if (t->load != NULL) s->order = DLP_ORDER_PARTS;
     s->threaded = node->workers.num_workers;
-    s->seed = t->d->seed;
+    if (t->d->seed != 0) s->seed = t->d->seed;
     s->rank = t->d->rank;
     s->world_size = t->d->world_size;
     s->allow_uneven = t->d->allow_uneven;
@@ -33854,7 +33867,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     if (t->load != NULL && node->list.open_end)
         return dlpi_bad(t->p, node->name, "list.open_end", "0 before a load node", 1);
-    t->n_items = node->list.n_items;
+    t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
     rc = dlp_pipe_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
@@ -33865,7 +33878,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     const dlp_fetch_desc *source = node->fetch.source;
     dlp_node_fetch rest = node->fetch;
     rest.source = NULL;
-    rest.in_flight = 0;
+    rest.in_flight = rest.of = 0;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "fetch.source.dataset",
                             "what the wire of a source "
@@ -33873,7 +33886,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     if (!dlpi_all_zero(&rest, sizeof rest))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
                            "fetch.source is given; leave the other fields of fetch 0, but for "
-                           "in_flight");
+                           "in_flight and of");
     if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
         return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
     *f = *source;
@@ -33894,22 +33907,43 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
+/* How many items a fetch row reads: all, or those of one dataset of the list's mix. */
+static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
+    const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
+    const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
+    *n = t->n_items;
+    if (of == 0 && t->of == 0) return DLP_OK;
+    if (of > most || of != t->of + 1) {
+        if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
+                           "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
+                           " datasets of the list's mix are fetched in their order",
+                           of, most > 0 ? t->of + 1 : 0, most);
+    }
+    t->of = of;
+    *n = mix->part[of - 1].items;
+    return DLP_OK;
+}
+
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
+    uint64_t n;
+    const int rc = dlpi_fetch_items(t, node, &n);
+    if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->dataset
                             : (dlp_dataset){.fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
                                             .fetch = d->fetch,
                                             .user = d->user};
-    if (d->source != NULL && t->n_items != 0 && ds->n_items != t->n_items)
+    if (d->source != NULL && n != 0 && ds->n_items != n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
                            "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
                            " items; set 0, which takes that number",
-                           t->n_items, node->name, ds->n_items);
-    if (t->load == NULL && ds->n_items == 0) ds->n_items = t->n_items;
-    t->n_items = t->load == NULL ? ds->n_items : t->n_items;
+                           n, node->name, ds->n_items);
+    if (t->load == NULL && ds->n_items == 0) ds->n_items = n;
+    if (t->load == NULL && t->n_items == 0) t->n_items = ds->n_items;
     if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.open_end) ds->open_end = 1;
     return DLP_OK;
 }
@@ -33962,7 +33996,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
-    rc = t->fetched ? t->ops->later(t, &f) : dlp_pipe_add_fetch(t->p, &f);
+    rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlp_pipe_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
     t->fetched = true;
@@ -34446,6 +34480,11 @@ static int dlpi_table_rows(dlpi_table *t) {
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
+    if (t->of != 0 && t->of < t->nodes[0].list.mix->n)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
+                           "dataset %" PRIu32 " of the mix has no fetch node: %" PRIu32
+                           " datasets want one each, with of = 1 to %" PRIu32,
+                           t->of + 1, t->nodes[0].list.mix->n, t->nodes[0].list.mix->n);
     field = t->unknown ? NULL : dlpi_run_given(t->d, false);
     if (field != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,

@@ -78,9 +78,11 @@ typedef struct dlp_node_list {
     int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
-                         batches, that of dlp_mix_sampler or of a source. Copied; what it points to
-                         is borrowed until close. Its seed, rank and world_size are 0, or those of
-                         the pipe's desc. NULL: all items */
+                         batches, that of a source. Copied; what it points to is borrowed until
+                         close. Its seed, rank and world_size are 0, or those of the pipe's desc.
+                         NULL: all items */
+    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has: n_items,
+                         shuffle and order are 0. Borrowed until close. NULL: none */
 } dlp_node_list;
 
 typedef struct dlp_node_push {
@@ -99,8 +101,12 @@ typedef struct dlp_node_fetch {
     uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
                                  begin as zeros */
+    uint32_t of; /* the list has a mix. k: this node fetches the items of dataset k - 1 of the mix,
+                         and sees the index that the dataset has for the item. The fetch nodes of
+                         all its datasets follow each other, and have the same fields. 0: all items
+                         */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                                 fields above but in_flight are then 0. Copied; NULL: none */
+                         fields above are then 0, but for in_flight and of. Copied; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */

@@ -105,6 +105,11 @@ static int dlpi_table_rows(dlpi_table *t) {
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
+    if (t->of != 0 && t->of < t->nodes[0].list.mix->n)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
+                           "dataset %" PRIu32 " of the mix has no fetch node: %" PRIu32
+                           " datasets want one each, with of = 1 to %" PRIu32,
+                           t->of + 1, t->nodes[0].list.mix->n, t->nodes[0].list.mix->n);
     field = t->unknown ? NULL : dlpi_run_given(t->d, false);
     if (field != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,

@@ -8,7 +8,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     const dlp_fetch_desc *source = node->fetch.source;
     dlp_node_fetch rest = node->fetch;
     rest.source = NULL;
-    rest.in_flight = 0;
+    rest.in_flight = rest.of = 0;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "fetch.source.dataset",
                             "what the wire of a source "
@@ -16,7 +16,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     if (!dlpi_all_zero(&rest, sizeof rest))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
                            "fetch.source is given; leave the other fields of fetch 0, but for "
-                           "in_flight");
+                           "in_flight and of");
     if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
         return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
     *f = *source;
@@ -37,22 +37,43 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
     return dlpi_within(t->p, node->name, "fetch.n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
 }
 
+/* How many items a fetch row reads: all, or those of one dataset of the list's mix. */
+static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
+    const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
+    const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
+    *n = t->n_items;
+    if (of == 0 && t->of == 0) return DLP_OK;
+    if (of > most || of != t->of + 1) {
+        if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
+                           "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
+                           " datasets of the list's mix are fetched in their order",
+                           of, most > 0 ? t->of + 1 : 0, most);
+    }
+    t->of = of;
+    *n = mix->part[of - 1].items;
+    return DLP_OK;
+}
+
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
+    uint64_t n;
+    const int rc = dlpi_fetch_items(t, node, &n);
+    if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->dataset
                             : (dlp_dataset){.fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
                                             .fetch = d->fetch,
                                             .user = d->user};
-    if (d->source != NULL && t->n_items != 0 && ds->n_items != t->n_items)
+    if (d->source != NULL && n != 0 && ds->n_items != n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
                            "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
                            " items; set 0, which takes that number",
-                           t->n_items, node->name, ds->n_items);
-    if (t->load == NULL && ds->n_items == 0) ds->n_items = t->n_items;
-    t->n_items = t->load == NULL ? ds->n_items : t->n_items;
+                           n, node->name, ds->n_items);
+    if (t->load == NULL && ds->n_items == 0) ds->n_items = n;
+    if (t->load == NULL && t->n_items == 0) t->n_items = ds->n_items;
     if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.open_end) ds->open_end = 1;
     return DLP_OK;
 }
@@ -105,7 +126,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
-    rc = t->fetched ? t->ops->later(t, &f) : dlp_pipe_add_fetch(t->p, &f);
+    rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlp_pipe_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
     t->fetched = true;

@@ -17,7 +17,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
     const struct {
         const char *field;
         uint64_t got, run;
-    } both[] = {{"list.order.seed", s->seed, t->d->seed},
+    } both[] = {{"list.order.seed", s->seed, t->d->seed != 0 ? t->d->seed : s->seed},
                 {"list.order.rank", s->rank, t->d->rank},
                 {"list.order.world_size", s->world_size, t->d->world_size},
                 {"list.order.threaded", (uint64_t)s->threaded, 0},
@@ -36,15 +36,19 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     const dlp_node_list *l = &node->list;
     int rc;
     if (l->order != NULL) *s = *l->order;
+    if (l->mix != NULL && (l->order != NULL || l->shuffle != 0 || l->n_items != 0))
+        return dlpi_not_null(t->p, node->name, "list.mix", "beside order, shuffle and n_items");
+    if (l->mix != NULL) dlp_mix_sampler(l->mix, s);
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && l->order != NULL)
-        return dlpi_not_null(t->p, node->name, "list.order", "before a load node: shuffle says it");
+    if (t->load != NULL && (l->order != NULL || l->mix != NULL))
+        return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
+                             "before a load node: shuffle says it");
     if (t->load != NULL) s->order = DLP_ORDER_PARTS;
     s->threaded = node->workers.num_workers;
-    s->seed = t->d->seed;
+    if (t->d->seed != 0) s->seed = t->d->seed;
     s->rank = t->d->rank;
     s->world_size = t->d->world_size;
     s->allow_uneven = t->d->allow_uneven;
@@ -63,7 +67,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     if (t->load != NULL && node->list.open_end)
         return dlpi_bad(t->p, node->name, "list.open_end", "0 before a load node", 1);
-    t->n_items = node->list.n_items;
+    t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
     rc = dlp_pipe_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }

@@ -36,8 +36,9 @@ typedef struct dlpi_ends {
 
 /* What a table does by kinds that can be left out; NULL: it is left out. */
 typedef struct dlpi_table_ops {
-    const dlpi_verb *verbs;                               /* [DLP_VERBS] */
-    int (*later)(dlpi_table *t, const dlp_fetch_desc *f); /* add a fetch after the first */
+    const dlpi_verb *verbs; /* [DLP_VERBS] */
+    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
@@ -54,6 +55,7 @@ struct dlpi_table {
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
     uint64_t n_items;
     uint32_t n_ending; /* fields that end there */
+    uint32_t of;       /* datasets of the list's mix that are fetched so far */
     int32_t fetchers;  /* workers of the first fetch */
     bool unknown;      /* a row loads parts, or makes items of unknown count */
     bool fetched;      /* the stage that fetches is added */

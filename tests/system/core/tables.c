@@ -239,6 +239,64 @@ static void nodes__second_fetch_map_guard_cache_transfer__the_stages_batches(voi
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* ---- a mix of datasets by weights ---- */
+
+static dlp_mix *mix;
+
+static int write_x_more(void *user, dlp_item *it) {
+    write_x(user, it);
+    ((uint32_t *)it->data[0])[2] = 7;
+    return 0;
+}
+
+static void mixed_stages(dlp_pipe *p, int workers) {
+    const dlp_dataset more = {
+        .n_items = 50, .fields = &x_field, .n_fields = 1, .fetch = write_x_more};
+    dlp_sampler_desc order = {.rank = 0};
+    CHECK(dlp_mix_sampler(mix, &order) == DLP_OK);
+    dlp_pipe_add_sampler(p, &order);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
+    dlp_pipe_add_join(p, &(dlp_join_desc){.how = DLP_JOIN_MIX, .fetch = {.dataset = &more}});
+    dlp_pipe_add_map(p, &(dlp_map_desc){.item = add_one});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+}
+
+static void nodes__mix__the_stages_batches(void) {
+    const uint64_t n_items[] = {ITEMS, 50}, weights[] = {3, 1};
+    const dlp_mix_desc desc = {
+        .n = 2, .shuffle = 1, .n_items = n_items, .weights = weights, .seed = 9};
+    dlp_error err;
+    dlp_pipe *p = NULL;
+    if (!well(dlp_mix_open(&mix, &desc, NULL) == DLP_OK)) return;
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.mix = mix}},
+        {.name = "many",
+         .verb = DLP_FETCH,
+         .fetch = {.of = 1, .fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "few",
+         .verb = DLP_FETCH,
+         .fetch = {.of = 2, .fetch = write_x_more, .fields = &x_field, .n_fields = 1}},
+        {.name = "augment", .verb = DLP_MAP, .map = {.item = add_one}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2}, mixed_stages, 1);
+    for (uint32_t of = 0; of < 4; of += 1 + 2 * (of == 1)) { /* 0, 1, 4: the second has to be 2 */
+        nodes[2].fetch.of = of;
+        CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+        CHECK(strcmp(err.field, "fetch.of") == 0 && strcmp(err.stage, "few") == 0);
+    }
+    nodes[0].list.shuffle = 1;
+    CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "list.mix") == 0);
+    nodes[0].list.shuffle = 0;
+    nodes[2] = nodes[3]; /* the second dataset is left out */
+    nodes[3] = nodes[4];
+    CHECK(dlp_nodes_open(&p, nodes, 4, NULL, &err) == DLP_ERR_GRAPH);
+    CHECK(strcmp(err.field, "list.mix") == 0 && strstr(err.message, "dataset 2 of the mix"));
+    dlp_mix_close(mix);
+}
+
 /* ---- fields that a map adds, and fields that end there ---- */
 
 static uint32_t decode_sees; /* how many fields the map has seen; 0: wrong ones */
@@ -1047,6 +1105,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
 int main(void) {
     nodes__economic__the_stages_batches_and_states();
     nodes__second_fetch_map_guard_cache_transfer__the_stages_batches();
+    nodes__mix__the_stages_batches();
     nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order();
     nodes__map_adds_a_ragged_field__it_begins_empty();
     nodes__load__the_batches_of_parts();
