@@ -90,12 +90,12 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
-   >>impl-dataset >>impl-inputs >>impl-found >>impl-pack >>impl-fetch >>impl-join >>impl-cache
-   >>impl-map >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
-   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
-   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
-   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-beside >>impl-public >>impl-graph
+   >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-join
+   >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler
+   >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement
+   >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays
+   >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack
+   >>impl-stats >>impl-pictures >>impl-predict >>impl-beside >>impl-public >>impl-graph
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -4066,6 +4066,9 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
    Workers   A node that names workers has workers of its own. The first fetch and the makers behind
              it (expand, filter, pack) run in the same workers. One row of these names them.
+   Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
+             expand, filter and pack: what each request brings is made into items as it comes. 0
+             cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data. Workers and queues change neither the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
@@ -8493,7 +8496,7 @@ typedef struct dlpi_block {
     size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
     uint64_t bytes;
 } dlpi_block;
-#define DLPI_BLOCKS 8
+#define DLPI_BLOCKS 12
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -11977,7 +11980,9 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    const bool many =
+        w->at_once != NULL || (w->self != NULL && w->st->ops->unit == DLPI_UNIT_CELLS);
+    return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so
@@ -16044,7 +16049,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
+        if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
         return DLPI_INPUT_OPEN;
@@ -16101,7 +16106,8 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = w->self != NULL || /* several reads: any of them may be what killed it */
+                   DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
@@ -16271,6 +16277,7 @@ typedef struct dlpi_found {
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
@@ -16540,6 +16547,7 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
     uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->in_flight > 0) return workers * (8 + 2 * (uint64_t)q->in_flight);
     if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
@@ -17588,6 +17596,10 @@ typedef struct dlpi_expand {
     uint64_t input_at;                       /* of a cell: what expand reads */
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
     dlpi_keeps of_inputs, of_items;          /* filters */
+    dlp_async async;                         /* inputs are read by it, several at once: reads.h */
+    dlpi_stage_ops reading;                  /* of the stage, if they are; else plain alone */
+    const dlpi_stage_ops *plain;
+    uint8_t *reads; /* [workers] dlpi_reads */
 } dlpi_expand;
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
@@ -17731,15 +17743,52 @@ static int dlpi_keeps_ask(dlpi_worker *w, const dlpi_keeps *k, dlp_item it, uint
                           rc);
 }
 
+/* An input that an asynchronous source reads into its cell. */
+typedef struct dlpi_read {
+    dlp_item item; /* first: what the source gives back is this */
+    dlpi_expand_item fields;
+    dlp_call note;
+    char message[256];
+    int32_t errnum, code;
+    dlpi_unit cell;
+    bool out;  /* in the source's hands */
+    bool back; /* given back, and no items are made of it yet */
+} dlpi_read;
+
+typedef struct dlpi_reads { /* of a worker */
+    uint32_t n, n_out, n_back;
+    bool alone;            /* one that may have killed a worker is out, alone */
+    bool broken;           /* the source is */
+    bool waits;            /* the source has no room for `next` */
+    dlpi_unit next;        /* a cell that is claimed */
+    const dlpi_read *back; /* the one that came back, and is being made items of; or NULL */
+    dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
+} dlpi_reads;
+
+/* What a source has read into a cell, as the fields of the item; its words are the worker's. */
+static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
+    if (r->code == 0) return 0;
+    w->block->message_errno = r->errnum;
+    if (r->message[0] != 0) memcpy(w->block->message, r->message, sizeof r->message);
+    return r->code;
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                   dlpi_expand_item *by) {
+    const dlpi_reads *reads = w->self;
     dlp_item given;
     int rc = 0;
     if (x->of_inputs.n > 0) given = *in;
-    dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (reads != NULL) {
+        rc = dlpi_read_took(w, reads->back);
+        memcpy(by->none, reads->back->fields.none, sizeof by->none);
+        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+    } else {
+        dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+        if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    }
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
     if (rc != 0 || x->of_inputs.n == 0) return rc;
     return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
@@ -17755,6 +17804,227 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
                       .worker_state = w->state,
                       .seed = dlpi_found_of(w->p)->plan.seed,
                       .call = &w->note};
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-reads      INPUTS READ BY REQUESTS, SEVERAL AT ONCE
+   A worker of cells that has an asynchronous source claims as many cells as it may have requests
+   under way. It gives the item of each cell to the source, whose answer is written into the cell.
+   When the source gives an item back, dlpi_input_run makes items of it, as after a fetch by the
+   worker itself: filters, expand, the lengths of a document.
+
+   The cell is the worker's from its claim until it is LOADED, FAILED or offered again, whatever is
+   in between. So the argument of >>impl-inputs holds, and a death gives all cells of the worker
+   back: recovery goes by the number in their words. Each of them counts a kill, since any may be
+   what killed the worker. From then on the input of such a cell is read and made items of alone, so
+   the next death says whose it was. An input that failed, and may be tried again, is offered again.
+
+   While something is out and there is room, the worker looks for open cells every ms: nobody wakes
+   it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
+   is out. */
+
+static inline dlpi_reads *dlpi_reads_of(const dlpi_worker *w) { return w->self; }
+static inline const dlpi_expand *dlpi_reads_by(const dlpi_worker *w) {
+    return w->p->source_stage->self;
+}
+
+static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
+    return sizeof(dlpi_reads) + 2 * (uint64_t)x->found.in_flight * sizeof(dlpi_read);
+}
+
+/* Where the input lies that the source is to write. */
+static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = dlpi_reads_by(w);
+    return dlpi_input_bytes(w->p, c) + (x->d.expand != NULL ? x->input_at : 0);
+}
+
+/* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
+static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_read *back) {
+    dlpi_reads_of(w)->back = back;
+    w->note.used_random = 0;
+    dlpi_input_run(w, cell);
+    dlpi_reads_of(w)->back = NULL;
+}
+
+/* Give the item of the claimed cell to the source. Returns false if it has no room. */
+static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
+    const dlpi_expand *x = dlpi_reads_by(w);
+    dlpi_reads *reads = dlpi_reads_of(w);
+    r->cell = reads->next;
+    r->message[0] = 0;
+    r->errnum = 0;
+    r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
+    r->item = dlpi_expand_in(w, cell);
+    r->item.call = &r->note;
+    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->in, x->in_at, &r->fields,
+                      !x->input.writes_all_bytes);
+    r->out = true;
+    r->code = x->async.submit(x->input.user, w->state, &r->item);
+    if (r->code == 0) {
+        reads->alone = dlpi_fate_kills(cell->rec) > 0;
+        reads->n_out++;
+        return true;
+    }
+    r->out = false;
+    if (r->code == DLP_FULL) return false;
+    dlpi_read_over(w, &r->cell, r);
+    return true;
+}
+
+/* Begin to read the claimed cell. Returns false while it has to wait. */
+static bool dlpi_read_begin(dlpi_worker *w) {
+    dlpi_reads *reads = dlpi_reads_of(w);
+    dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
+    dlpi_read *r = reads->all;
+    if (dlpi_fate_kills(cell->rec) > 0 && reads->n_out + reads->n_back > 0) return false;
+    cell->index = dlpi_input_indices(cell)[cell->made];
+    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+    dlpi_words_forget(w);
+    if (dlpi_call_verdict(w, cell->killed_by, cell->rec) != 0) {
+        dlpi_read_over(w, &reads->next, NULL); /* it is poison, and load says so again */
+        return true;
+    }
+    while (r->out || r->back) r++; /* fewer than n are out, and at most n are back */
+    return dlpi_read_submit(w, r, cell);
+}
+
+/* Claim cells, and begin to read them. Returns whether anything moved. */
+static bool dlpi_reads_fill(dlpi_worker *w) {
+    dlpi_reads *reads = dlpi_reads_of(w);
+    bool moved = false;
+    while (!dlpi_stopped(w->p) && !reads->broken && !reads->alone && reads->n_out < reads->n) {
+        if (!reads->waits && !dlpi_input_find(w, &reads->next)) break;
+        dlpi_clock_in(w);
+        reads->waits = !dlpi_read_begin(w);
+        if (reads->waits) break;
+        moved = true;
+    }
+    return moved;
+}
+
+static void dlpi_reads_broken(dlpi_worker *w, const char *what, int n) {
+    dlp_error e;
+    dlpi_words_forget(w);
+    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
+    dlpi_reads_of(w)->broken = true;
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+}
+
+/* The read of an item that the source gave back; NULL: it has no such item. */
+static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
+    const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
+    return at % sizeof *reads->all == 0 && i < 2 * reads->n && reads->all[i].out ? &reads->all[i]
+                                                                                 : NULL;
+}
+
+/* Take what the source gives back within timeout_ms, and make items of it, if the pipe goes on.
+   Returns how many; negative: the source is broken. */
+static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
+    const dlpi_expand *x = dlpi_reads_by(w);
+    dlpi_reads *reads = dlpi_reads_of(w);
+    dlp_item *done[64];
+    dlpi_read *back[64];
+    int code[64];
+    const int most = reads->n < 64 ? (int)reads->n : 64;
+    int n = x->async.reap(x->input.user, w->state, done, code, most, timeout_ms);
+    if (n < 0 || n > most) return dlpi_reads_broken(w, "returned", n), -1;
+    for (int i = 0; i < n; i++) {
+        if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
+            return dlpi_reads_broken(w, "gave back what was not out, at place", i), -1;
+        back[i]->out = false;
+        back[i]->back = true;
+        back[i]->code = code[i];
+        reads->n_out--;
+        reads->n_back++;
+    }
+    if (n > 0) reads->alone = false;
+    for (int i = 0; i < n && !dlpi_stopped(w->p); i++) {
+        const dlpi_input *cell = dlpi_input_at(w->p, back[i]->cell.slot);
+        if (dlpi_fate_kills(cell->rec) == 0) dlpi_reads_fill(w); /* others are read meanwhile */
+        dlpi_read_over(w, &back[i]->cell, back[i]);
+        back[i]->back = false;
+        reads->n_back--;
+    }
+    return n;
+}
+
+static bool dlpi_reads_step(dlpi_worker *w) {
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    const bool moved = dlpi_reads_fill(w);
+    int n;
+    if (reads->broken || (reads->n_out == 0 && !reads->waits)) return moved;
+    if (dlpi_stopped(w->p)) return true;
+    n = dlpi_reads_reap(w, reads->waits || reads->alone || reads->n_out == reads->n ? 50 : 1);
+    if (n == 0 && reads->n_out == 0) dlpi_sleep(1000000); /* no room, and nothing out */
+    return true;
+}
+
+/* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
+static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_reads_of(w)->next = *t;
+    dlpi_reads_of(w)->waits = true;
+}
+
+static void dlpi_reads_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_expand *x = st->self;
+    for (int i = 0; i < st->n_workers; i++) {
+        dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
+        reads->n = x->found.in_flight;
+        p->workers[st->first_worker + i].self = reads;
+    }
+    x->plain->live(p, st);
+}
+
+/* The source's hands are to be empty before worker_exit. */
+static void dlpi_reads_leave(dlpi_worker *w) {
+    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken) dlpi_reads_reap(w, 50);
+}
+
+static bool dlpi_reads_owes(const dlpi_worker *w) {
+    return dlpi_reads_of(w)->n_out > 0 || dlpi_reads_of(w)->waits;
+}
+
+static bool dlpi_reads_full(const dlpi_worker *w) {
+    return dlpi_reads_of(w)->n_out == dlpi_reads_of(w)->n;
+}
+
+static int dlpi_reads_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    const int n = x->plain->blocks(p, st, out);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, reads),
+                          dlpi_times((uint64_t)st->n_workers, dlpi_reads_bytes(x))};
+    return n + 1;
+}
+
+/* Let the workers of a stage of cells read inputs by requests, so many at once. */
+static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
+                           uint32_t in_flight) {
+    dlpi_expand *x = st->self;
+    if (async->submit == NULL || async->reap == NULL)
+        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
+                            "submit and reap with async");
+    if (st->w.num_workers == 0)
+        return dlpi_bad(p, st->name, "workers.num_workers",
+                        "0..1024 with async: next can't wait for requests and batches at once",
+                        DLP_NONE);
+    if (st->w.deadline_ms != 0)
+        return dlpi_bad(p, st->name, "workers.deadline_ms",
+                        "0 with async: the source's own time-out ends a request",
+                        st->w.deadline_ms);
+    x->async = *async;
+    x->found.in_flight = in_flight;
+    x->plain = st->ops;
+    x->reading = *st->ops;
+    x->reading.step = dlpi_reads_step;
+    x->reading.run = dlpi_reads_run;
+    x->reading.live = dlpi_reads_live;
+    x->reading.leave = dlpi_reads_leave;
+    x->reading.owes = dlpi_reads_owes;
+    x->reading.full = dlpi_reads_full;
+    x->reading.blocks = dlpi_reads_blocks;
+    st->ops = &x->reading;
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -21104,7 +21374,9 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
-    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q) || all == 0) return 1;
+    if (DLPI_DEBUG || x->found.in_flight > 0 || x->d.queue_size > 0 || dlpi_found_shuffled(q) ||
+        all == 0)
+        return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
     if (most > fit) most = fit;
@@ -34307,12 +34579,30 @@ static int dlpi_no_input(void *user, dlp_item *it) {
     return 0;
 }
 
+/* Several threads of a worker that fetch are so many workers, each with a cell. */
+static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
+    const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    if (m->workers.worker_init != NULL)
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
+            "in_flight is %d; threads of a worker do not share a worker_state before "
+            "\"%s\": set more workers, or async",
+            (int)f->in_flight, t->nodes[t->at].name);
+    if (n > DLP_MAX_WORKERS / f->in_flight)
+        return dlpi_bad(t->p, t->waits->name, "fetch.in_flight", "at most 1024 / num_workers",
+                        f->in_flight);
+    m->workers.num_workers = n * f->in_flight;
+    f->fetcher = DLP_FETCH_SEQUENTIAL;
+    f->in_flight = 0;
+    return DLP_OK;
+}
+
 /* The fetch before these rows. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
         m->workers = dlpi_fetch_workers(t->waits, m->workers);
-        return rc;
+        return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (t->fetched || m->expand != &t->nodes[t->at])
         return dlpi_node_bad(t, &t->nodes[t->at],
@@ -34378,6 +34668,14 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     x = t->p->stages[rc].self;
     x->of_inputs = m.of_inputs;
     x->of_items = m.of_items;
+    if (f.fetcher == DLP_FETCH_ASYNC) {
+        const uint32_t many = f.in_flight > 0 ? (uint32_t)f.in_flight : 16;
+        rc = dlpi_reads_take(t->p, &t->p->stages[rc], &f.async, many);
+        if (rc != DLP_OK) return rc;
+        f.fetcher = DLP_FETCH_SEQUENTIAL;
+        f.in_flight = 0;
+        if (ds.fetch == NULL) ds.fetch = dlpi_no_input; /* nobody calls it */
+    }
     rc = dlpi_makers_copies(t, &m, &f);
     t->at += m.n - 1;
     t->unknown = true;
@@ -34514,14 +34812,14 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
 
 DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc, dlp_error *err) {
-    dlp_pipe *p;
+    dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     return rc != DLP_OK ? rc : dlpi_opened(out, p, dlp_pipe_start(p), err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err) {
-    dlp_pipe *p;
+    dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK) return rc;
     rc = dlp_pipe_plan(p, out);

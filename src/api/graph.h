@@ -3,6 +3,7 @@
 #include "api/expand.h" /* needs: parts */
 #include "api/guard.h"  /* needs: guard */
 #include "api/loader.h"
+#include "api/mixing.h"
 #include "api/pack.h" /* needs: pack */
 #include "api/push.h"
 #include "api/split.h" /* needs: split */
@@ -44,6 +45,9 @@
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
    Workers   A node that names workers has workers of its own. The first fetch and the makers behind
              it (expand, filter, pack) run in the same workers. One row of these names them.
+   Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
+             expand, filter and pack: what each request brings is made into items as it comes. 0
+             cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
    Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
              data. Workers and queues change neither the order nor the states.
    Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.

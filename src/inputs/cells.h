@@ -431,7 +431,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
+        if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
         return DLPI_INPUT_OPEN;
@@ -488,7 +488,8 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = w->self != NULL || /* several reads: any of them may be what killed it */
+                   DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {

@@ -175,6 +175,7 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
     uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->in_flight > 0) return workers * (8 + 2 * (uint64_t)q->in_flight);
     if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }

@@ -26,6 +26,10 @@ typedef struct dlpi_expand {
     uint64_t input_at;                       /* of a cell: what expand reads */
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
     dlpi_keeps of_inputs, of_items;          /* filters */
+    dlp_async async;                         /* inputs are read by it, several at once: reads.h */
+    dlpi_stage_ops reading;                  /* of the stage, if they are; else plain alone */
+    const dlpi_stage_ops *plain;
+    uint8_t *reads; /* [workers] dlpi_reads */
 } dlpi_expand;
 
 /* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
@@ -169,15 +173,52 @@ static int dlpi_keeps_ask(dlpi_worker *w, const dlpi_keeps *k, dlp_item it, uint
                           rc);
 }
 
+/* An input that an asynchronous source reads into its cell. */
+typedef struct dlpi_read {
+    dlp_item item; /* first: what the source gives back is this */
+    dlpi_expand_item fields;
+    dlp_call note;
+    char message[256];
+    int32_t errnum, code;
+    dlpi_unit cell;
+    bool out;  /* in the source's hands */
+    bool back; /* given back, and no items are made of it yet */
+} dlpi_read;
+
+typedef struct dlpi_reads { /* of a worker */
+    uint32_t n, n_out, n_back;
+    bool alone;            /* one that may have killed a worker is out, alone */
+    bool broken;           /* the source is */
+    bool waits;            /* the source has no room for `next` */
+    dlpi_unit next;        /* a cell that is claimed */
+    const dlpi_read *back; /* the one that came back, and is being made items of; or NULL */
+    dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
+} dlpi_reads;
+
+/* What a source has read into a cell, as the fields of the item; its words are the worker's. */
+static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
+    if (r->code == 0) return 0;
+    w->block->message_errno = r->errnum;
+    if (r->message[0] != 0) memcpy(w->block->message, r->message, sizeof r->message);
+    return r->code;
+}
+
 /* Have the callback that fetch had write an input, whose fields lie at `to`. The callback may write
    over the item: nobody may look at the item after this. Returns 0, or the code. */
 DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to,
                                   dlpi_expand_item *by) {
+    const dlpi_reads *reads = w->self;
     dlp_item given;
     int rc = 0;
     if (x->of_inputs.n > 0) given = *in;
-    dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (reads != NULL) {
+        rc = dlpi_read_took(w, reads->back);
+        memcpy(by->none, reads->back->fields.none, sizeof by->none);
+        dlpi_expand_point(in, to, &x->in, x->in_at, by);
+    } else {
+        dlpi_expand_begin(in, to, &x->in, x->in_at, by, !x->input.writes_all_bytes);
+        if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    }
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
     if (rc != 0 || x->of_inputs.n == 0) return rc;
     return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);

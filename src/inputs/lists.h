@@ -88,6 +88,7 @@ typedef struct dlpi_found {
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;

@@ -2,6 +2,7 @@
 /* tests: system/core/tables */
 #include "open/table.h"
 #include "open/add.h"
+#include "order/mixing.h"
 /* ---- list: the sampler and the epochs ---- */
 
 static int dlpi_node_repeat(dlpi_table *t) {

@@ -147,12 +147,30 @@ static int dlpi_no_input(void *user, dlp_item *it) {
     return 0;
 }
 
+/* Several threads of a worker that fetch are so many workers, each with a cell. */
+static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
+    const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    if (m->workers.worker_init != NULL)
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
+            "in_flight is %d; threads of a worker do not share a worker_state before "
+            "\"%s\": set more workers, or async",
+            (int)f->in_flight, t->nodes[t->at].name);
+    if (n > DLP_MAX_WORKERS / f->in_flight)
+        return dlpi_bad(t->p, t->waits->name, "fetch.in_flight", "at most 1024 / num_workers",
+                        f->in_flight);
+    m->workers.num_workers = n * f->in_flight;
+    f->fetcher = DLP_FETCH_SEQUENTIAL;
+    f->in_flight = 0;
+    return DLP_OK;
+}
+
 /* The fetch before these rows. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
         m->workers = dlpi_fetch_workers(t->waits, m->workers);
-        return rc;
+        return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (t->fetched || m->expand != &t->nodes[t->at])
         return dlpi_node_bad(t, &t->nodes[t->at],
@@ -218,6 +236,14 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     x = t->p->stages[rc].self;
     x->of_inputs = m.of_inputs;
     x->of_items = m.of_items;
+    if (f.fetcher == DLP_FETCH_ASYNC) {
+        const uint32_t many = f.in_flight > 0 ? (uint32_t)f.in_flight : 16;
+        rc = dlpi_reads_take(t->p, &t->p->stages[rc], &f.async, many);
+        if (rc != DLP_OK) return rc;
+        f.fetcher = DLP_FETCH_SEQUENTIAL;
+        f.in_flight = 0;
+        if (ds.fetch == NULL) ds.fetch = dlpi_no_input; /* nobody calls it */
+    }
     rc = dlpi_makers_copies(t, &m, &f);
     t->at += m.n - 1;
     t->unknown = true;

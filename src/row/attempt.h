@@ -144,7 +144,9 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    const bool many =
+        w->at_once != NULL || (w->self != NULL && w->st->ops->unit == DLPI_UNIT_CELLS);
+    return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* How often the present item of each row failed in an item stage: replacement (8) | tries (8), so

@@ -3,7 +3,7 @@
 /* tests: system/stages/expand, system/inputs/inputs_random */
 #include "api/expand.h"
 #include "inputs/dataset.h"
-#include "inputs/items.h"
+#include "inputs/reads.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
@@ -128,7 +128,9 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
-    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q) || all == 0) return 1;
+    if (DLPI_DEBUG || x->found.in_flight > 0 || x->d.queue_size > 0 || dlpi_found_shuffled(q) ||
+        all == 0)
+        return 1;
     most = DLPI_EXPAND_RUN_BYTES / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
     if (most > fit) most = fit;

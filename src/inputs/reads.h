@@ -1,0 +1,224 @@
+/* needs: parts */
+#pragma once
+/* tests: system/stages/reads */
+#include "inputs/items.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-reads      INPUTS READ BY REQUESTS, SEVERAL AT ONCE
+   A worker of cells that has an asynchronous source claims as many cells as it may have requests
+   under way. It gives the item of each cell to the source, whose answer is written into the cell.
+   When the source gives an item back, dlpi_input_run makes items of it, as after a fetch by the
+   worker itself: filters, expand, the lengths of a document.
+
+   The cell is the worker's from its claim until it is LOADED, FAILED or offered again, whatever is
+   in between. So the argument of >>impl-inputs holds, and a death gives all cells of the worker
+   back: recovery goes by the number in their words. Each of them counts a kill, since any may be
+   what killed the worker. From then on the input of such a cell is read and made items of alone, so
+   the next death says whose it was. An input that failed, and may be tried again, is offered again.
+
+   While something is out and there is room, the worker looks for open cells every ms: nobody wakes
+   it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
+   is out. */
+
+static inline dlpi_reads *dlpi_reads_of(const dlpi_worker *w) { return w->self; }
+static inline const dlpi_expand *dlpi_reads_by(const dlpi_worker *w) {
+    return w->p->source_stage->self;
+}
+
+static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
+    return sizeof(dlpi_reads) + 2 * (uint64_t)x->found.in_flight * sizeof(dlpi_read);
+}
+
+/* Where the input lies that the source is to write. */
+static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = dlpi_reads_by(w);
+    return dlpi_input_bytes(w->p, c) + (x->d.expand != NULL ? x->input_at : 0);
+}
+
+/* The input of a cell came back, or cannot be read. back: NULL if no source has seen it. */
+static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_read *back) {
+    dlpi_reads_of(w)->back = back;
+    w->note.used_random = 0;
+    dlpi_input_run(w, cell);
+    dlpi_reads_of(w)->back = NULL;
+}
+
+/* Give the item of the claimed cell to the source. Returns false if it has no room. */
+static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
+    const dlpi_expand *x = dlpi_reads_by(w);
+    dlpi_reads *reads = dlpi_reads_of(w);
+    r->cell = reads->next;
+    r->message[0] = 0;
+    r->errnum = 0;
+    r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
+    r->item = dlpi_expand_in(w, cell);
+    r->item.call = &r->note;
+    dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->in, x->in_at, &r->fields,
+                      !x->input.writes_all_bytes);
+    r->out = true;
+    r->code = x->async.submit(x->input.user, w->state, &r->item);
+    if (r->code == 0) {
+        reads->alone = dlpi_fate_kills(cell->rec) > 0;
+        reads->n_out++;
+        return true;
+    }
+    r->out = false;
+    if (r->code == DLP_FULL) return false;
+    dlpi_read_over(w, &r->cell, r);
+    return true;
+}
+
+/* Begin to read the claimed cell. Returns false while it has to wait. */
+static bool dlpi_read_begin(dlpi_worker *w) {
+    dlpi_reads *reads = dlpi_reads_of(w);
+    dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
+    dlpi_read *r = reads->all;
+    if (dlpi_fate_kills(cell->rec) > 0 && reads->n_out + reads->n_back > 0) return false;
+    cell->index = dlpi_input_indices(cell)[cell->made];
+    DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+    dlpi_words_forget(w);
+    if (dlpi_call_verdict(w, cell->killed_by, cell->rec) != 0) {
+        dlpi_read_over(w, &reads->next, NULL); /* it is poison, and load says so again */
+        return true;
+    }
+    while (r->out || r->back) r++; /* fewer than n are out, and at most n are back */
+    return dlpi_read_submit(w, r, cell);
+}
+
+/* Claim cells, and begin to read them. Returns whether anything moved. */
+static bool dlpi_reads_fill(dlpi_worker *w) {
+    dlpi_reads *reads = dlpi_reads_of(w);
+    bool moved = false;
+    while (!dlpi_stopped(w->p) && !reads->broken && !reads->alone && reads->n_out < reads->n) {
+        if (!reads->waits && !dlpi_input_find(w, &reads->next)) break;
+        dlpi_clock_in(w);
+        reads->waits = !dlpi_read_begin(w);
+        if (reads->waits) break;
+        moved = true;
+    }
+    return moved;
+}
+
+static void dlpi_reads_broken(dlpi_worker *w, const char *what, int n) {
+    dlp_error e;
+    dlpi_words_forget(w);
+    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
+    dlpi_reads_of(w)->broken = true;
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+}
+
+/* The read of an item that the source gave back; NULL: it has no such item. */
+static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
+    const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
+    return at % sizeof *reads->all == 0 && i < 2 * reads->n && reads->all[i].out ? &reads->all[i]
+                                                                                 : NULL;
+}
+
+/* Take what the source gives back within timeout_ms, and make items of it, if the pipe goes on.
+   Returns how many; negative: the source is broken. */
+static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
+    const dlpi_expand *x = dlpi_reads_by(w);
+    dlpi_reads *reads = dlpi_reads_of(w);
+    dlp_item *done[64];
+    dlpi_read *back[64];
+    int code[64];
+    const int most = reads->n < 64 ? (int)reads->n : 64;
+    int n = x->async.reap(x->input.user, w->state, done, code, most, timeout_ms);
+    if (n < 0 || n > most) return dlpi_reads_broken(w, "returned", n), -1;
+    for (int i = 0; i < n; i++) {
+        if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
+            return dlpi_reads_broken(w, "gave back what was not out, at place", i), -1;
+        back[i]->out = false;
+        back[i]->back = true;
+        back[i]->code = code[i];
+        reads->n_out--;
+        reads->n_back++;
+    }
+    if (n > 0) reads->alone = false;
+    for (int i = 0; i < n && !dlpi_stopped(w->p); i++) {
+        const dlpi_input *cell = dlpi_input_at(w->p, back[i]->cell.slot);
+        if (dlpi_fate_kills(cell->rec) == 0) dlpi_reads_fill(w); /* others are read meanwhile */
+        dlpi_read_over(w, &back[i]->cell, back[i]);
+        back[i]->back = false;
+        reads->n_back--;
+    }
+    return n;
+}
+
+static bool dlpi_reads_step(dlpi_worker *w) {
+    const dlpi_reads *reads = dlpi_reads_of(w);
+    const bool moved = dlpi_reads_fill(w);
+    int n;
+    if (reads->broken || (reads->n_out == 0 && !reads->waits)) return moved;
+    if (dlpi_stopped(w->p)) return true;
+    n = dlpi_reads_reap(w, reads->waits || reads->alone || reads->n_out == reads->n ? 50 : 1);
+    if (n == 0 && reads->n_out == 0) dlpi_sleep(1000000); /* no room, and nothing out */
+    return true;
+}
+
+/* A cell that was claimed when the worker was about to sleep: it is read in the next step. */
+static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_reads_of(w)->next = *t;
+    dlpi_reads_of(w)->waits = true;
+}
+
+static void dlpi_reads_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_expand *x = st->self;
+    for (int i = 0; i < st->n_workers; i++) {
+        dlpi_reads *reads = (dlpi_reads *)(void *)(x->reads + (uint64_t)i * dlpi_reads_bytes(x));
+        reads->n = x->found.in_flight;
+        p->workers[st->first_worker + i].self = reads;
+    }
+    x->plain->live(p, st);
+}
+
+/* The source's hands are to be empty before worker_exit. */
+static void dlpi_reads_leave(dlpi_worker *w) {
+    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken) dlpi_reads_reap(w, 50);
+}
+
+static bool dlpi_reads_owes(const dlpi_worker *w) {
+    return dlpi_reads_of(w)->n_out > 0 || dlpi_reads_of(w)->waits;
+}
+
+static bool dlpi_reads_full(const dlpi_worker *w) {
+    return dlpi_reads_of(w)->n_out == dlpi_reads_of(w)->n;
+}
+
+static int dlpi_reads_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_expand *x = st->self;
+    const int n = x->plain->blocks(p, st, out);
+    out[n] = (dlpi_block){offsetof(dlpi_expand, reads),
+                          dlpi_times((uint64_t)st->n_workers, dlpi_reads_bytes(x))};
+    return n + 1;
+}
+
+/* Let the workers of a stage of cells read inputs by requests, so many at once. */
+static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
+                           uint32_t in_flight) {
+    dlpi_expand *x = st->self;
+    if (async->submit == NULL || async->reap == NULL)
+        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
+                            "submit and reap with async");
+    if (st->w.num_workers == 0)
+        return dlpi_bad(p, st->name, "workers.num_workers",
+                        "0..1024 with async: next can't wait for requests and batches at once",
+                        DLP_NONE);
+    if (st->w.deadline_ms != 0)
+        return dlpi_bad(p, st->name, "workers.deadline_ms",
+                        "0 with async: the source's own time-out ends a request",
+                        st->w.deadline_ms);
+    x->async = *async;
+    x->found.in_flight = in_flight;
+    x->plain = st->ops;
+    x->reading = *st->ops;
+    x->reading.step = dlpi_reads_step;
+    x->reading.run = dlpi_reads_run;
+    x->reading.live = dlpi_reads_live;
+    x->reading.leave = dlpi_reads_leave;
+    x->reading.owes = dlpi_reads_owes;
+    x->reading.full = dlpi_reads_full;
+    x->reading.blocks = dlpi_reads_blocks;
+    st->ops = &x->reading;
+    return DLP_OK;
+}

@@ -1,0 +1,372 @@
+/* needs: parts pack */
+/* Inputs that an asynchronous source reads into cells, many at once, in front of filters, expanders
+   and packing: each item once, in the order that a fetch one after the other gives; whatever the
+   order of answers, the workers, their deaths, a source without room; resumed at every batch;
+   failures, tries again, and a source that breaks its word. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/check.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { ITEMS = 300, ROOM = 64, BATCHES = 512 };
+
+static const dlp_field x_field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
+static const dlp_field words_field = {
+    .name = "words", .dtype = DLP_U16, .ndim = 1, .shape = {9}, .ragged = 1};
+
+static int well(int ok) {
+    CHECK(ok);
+    return ok;
+}
+
+/* ---- a source that answers later, in any order ---- */
+
+typedef struct store { /* of a worker */
+    dlp_item *held[ROOM];
+    uint64_t due[ROOM];
+    uint32_t n, calls;
+} store;
+
+typedef struct shared { /* of all processes */
+    uint32_t tries[ITEMS], kills, alone_wrong;
+    uint32_t most; /* items that a store held at once */
+} shared;
+
+static struct {
+    uint32_t room;     /* of a store; above it submit returns DLP_FULL */
+    uint64_t delay_ns; /* of an answer, at most twice as long */
+    uint64_t fails;    /* this item fails `times` times */
+    uint32_t times;
+    uint64_t skips; /* this item is left out by the source */
+    uint64_t kills; /* this item kills its worker `deaths` times: while it is out, or */
+    int in_make;    /* 1: while items are made of it */
+    uint32_t deaths;
+    int lies; /* 1: reap gives back what was not out; 2: it returns -1 */
+    int ragged;
+} how;
+
+static shared *all;
+
+static int store_open(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    return (*state = calloc(1, sizeof(store))) == NULL;
+}
+static void store_close(void *user, int worker, void *state) {
+    (void)user;
+    (void)worker;
+    CHECK(((store *)state)->n == 0 || how.lies);
+    free(state);
+}
+
+static int submit(void *user, void *state, dlp_item *it) {
+    store *s = state;
+    (void)user;
+    s->calls++;
+    if (s->n >= how.room || s->calls % 11 == 3) return DLP_FULL;
+    __atomic_add_fetch(&all->tries[it->index], 1, __ATOMIC_RELAXED);
+    if (it->index == how.skips) return DLP_SKIP;
+    s->held[s->n] = it;
+    s->due[s->n++] =
+        test_now_ns() + how.delay_ns + dlp_hash(1, it->index, s->calls, 0) % (how.delay_ns + 1);
+    if (s->n > __atomic_load_n(&all->most, __ATOMIC_RELAXED))
+        __atomic_store_n(&all->most, s->n, __ATOMIC_RELAXED);
+    if (it->index == how.kills && it->epoch == 0 && all->kills > 0 && s->n > 1) all->alone_wrong++;
+    if (it->index == how.kills && !how.in_make && all->kills < how.deaths) {
+        all->kills++;
+        kill(getpid(), SIGKILL);
+    }
+    return 0;
+}
+
+static int answer(dlp_item *it) {
+    if (it->index == how.fails &&
+        __atomic_load_n(&all->tries[it->index], __ATOMIC_RELAXED) <= how.times)
+        return dlp_fail(it->call, 0, "no answer for %d", (int)it->index);
+    if (how.ragged) {
+        uint16_t *to = it->data[0];
+        it->length[0] = it->index % 10;
+        for (uint64_t i = 0; i < it->index % 10; i++) to[i] = (uint16_t)(it->index + i + 1);
+        return 0;
+    }
+    if (((uint64_t *)it->data[0])[1] != 0) return DLP_ERR_CALLBACK; /* it begins as zeros */
+    ((uint64_t *)it->data[0])[0] = it->index * 3;
+    ((uint64_t *)it->data[0])[1] = it->index + 1;
+    return 0;
+}
+
+static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    store *s = state;
+    const uint64_t until = test_now_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000000;
+    static dlp_item other;
+    int n = 0;
+    (void)user;
+    if (how.lies == 2 && s->calls > 20) return -1;
+    if (how.lies == 1 && s->calls > 20) return done[0] = &other, code[0] = 0, 1;
+    do {
+        for (uint32_t i = s->n; i > 0 && n < max; i--) { /* the last first */
+            if (s->due[i - 1] > test_now_ns()) continue;
+            done[n] = s->held[i - 1];
+            code[n] = answer(done[n]);
+            n++;
+            s->held[i - 1] = s->held[--s->n];
+            s->due[i - 1] = s->due[s->n];
+        }
+        if (n == 0) usleep(100);
+    } while (n == 0 && test_now_ns() < until);
+    return n;
+}
+
+static const dlp_async source = {.submit = submit, .reap = reap};
+
+/* ---- what stands behind it ---- */
+
+static int keep(void *user, const dlp_item *it) {
+    (void)user;
+    return ((const uint64_t *)it->data[0])[0] % 2 == 0;
+}
+static int make(void *user, dlp_expand *x) {
+    const uint64_t from = ((const uint64_t *)x->item->data[0])[0];
+    (void)user;
+    if (x->item->index == how.kills && how.in_make && all->kills < how.deaths) {
+        all->kills++;
+        kill(getpid(), SIGKILL);
+    }
+    for (uint64_t i = 0; i < x->item->index % 4; i++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return DLP_ERR_LENGTH;
+        ((uint64_t *)it->data[0])[0] = from * 10 + i;
+    }
+    return 0;
+}
+static int fetch(void *user, dlp_item *it) { /* the same, one after the other */
+    (void)user;
+    return it->index == how.skips ? DLP_SKIP : answer(it);
+}
+
+enum { FILTER, EXPAND, BOTH, PACK, KINDS };
+
+/* The rows of a table. reads: 0: fetch by a callback; else so many requests at once. */
+static uint32_t table(dlp_node *to, int kind, uint32_t reads, dlp_workers_desc w) {
+    uint32_t n = 0;
+    how.ragged = kind == PACK;
+    if (reads > 0) {
+        w.worker_init = store_open;
+        w.worker_exit = store_close;
+    }
+    to[n++] =
+        (dlp_node){.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}};
+    to[n++] = (dlp_node){.name = "read",
+                         .verb = DLP_FETCH,
+                         .fetch = {.async = reads > 0 ? &source : NULL,
+                                   .fetch = reads > 0 ? NULL : fetch,
+                                   .in_flight = reads,
+                                   .fields = kind == PACK ? &words_field : &x_field,
+                                   .n_fields = 1},
+                         .workers = w};
+    if (kind == FILTER || kind == BOTH)
+        to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep}};
+    if (kind == EXPAND || kind == BOTH)
+        to[n++] =
+            (dlp_node){.name = "make",
+                       .verb = DLP_EXPAND,
+                       .expand = {.expand = make, .max_out = 3, .fields = &x_field, .n_fields = 1}};
+    if (kind == PACK)
+        to[n++] = (dlp_node){.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 20}};
+    to[n++] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}};
+    return n;
+}
+
+typedef struct told {
+    uint32_t n;
+    int rc;
+    uint64_t hash[BATCHES];
+    dlp_state state[BATCHES];
+    dlp_error err;
+} told;
+
+static uint64_t hash_of(const dlp_batch *b) {
+    uint64_t h = b->count;
+    for (uint32_t r = 0; r < b->count; r++) h = dlp_hash(h, b->index[r], b->valid[r], 0);
+    for (uint32_t f = 0; f < b->n_fields; f++) {
+        const dlp_tensor *t = &b->fields[f];
+        uint64_t bytes = (t->dtype & 0xffff) / 8;
+        for (int32_t k = 0; k < t->ndim; k++) bytes *= (uint64_t)t->shape[k];
+        for (uint64_t i = 0; i < bytes; i++) h = dlp_hash(h, ((const uint8_t *)t->data)[i], i, 0);
+    }
+    return h;
+}
+
+static void run(const dlp_node *nodes, uint32_t n, const dlp_state *resume, told *t) {
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1}; /* those of a sanitizer */
+    const dlp_pipe_desc desc = {
+        .seed = 5, .epochs = 2, .streams = 2, .resume = resume, .shm = &shm};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    memset(t, 0, sizeof *t);
+    memset(all, 0, sizeof *all);
+    t->rc = dlp_nodes_open(&p, nodes, n, &desc, &t->err);
+    if (t->rc != DLP_OK) return;
+    while ((t->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK && t->n < BATCHES) {
+        t->hash[t->n] = hash_of(b);
+        CHECK(dlp_pipe_state(p, b, &t->state[t->n++]) == DLP_OK);
+        dlp_pipe_release(p, b);
+    }
+    t->err = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static void reset(void) {
+    memset(&how, 0, sizeof how);
+    how.room = 48;
+    how.delay_ns = 100000;
+    how.fails = how.skips = how.kills = UINT64_MAX;
+}
+
+static int alike(const told *a, const told *b, uint32_t from) {
+    return a->rc == DLP_END && b->rc == DLP_END && a->n == b->n - from && a->n > 0 &&
+           memcmp(a->hash, b->hash + from, a->n * sizeof *a->hash) == 0 &&
+           memcmp(a->state, b->state + from, a->n * sizeof *a->state) == 0;
+}
+
+/* ---- what is tested ---- */
+
+static void reads__any_answers_and_workers__as_one_after_the_other(void) {
+    static told want, got;
+    for (int kind = 0; kind < KINDS; kind++) {
+        dlp_node nodes[6];
+        reset();
+        how.skips = 77;
+        run(nodes, table(nodes, kind, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+        CHECK(want.rc == DLP_END);
+        for (uint32_t i = 0; i < 6; i++) {
+            const uint32_t reads[] = {1, 2, 16, 64, 16, 16};
+            const dlp_workers_desc w = {.num_workers = i < 3 ? 1 : 3,
+                                        .placement = i == 5 ? DLP_PLACE_PROCESSES : 0};
+            run(nodes, table(nodes, kind, reads[i], w), NULL, &got);
+            if (!well(alike(&got, &want, 0)))
+                printf("  kind %d, %u reads: %u batches, not %u: %s\n", kind, reads[i], got.n,
+                       want.n, got.err.message);
+            CHECK(i == 0 ? all->most == 1 : i < 2 || all->most > 4);
+        }
+        for (uint32_t k = 0; k + 1 < want.n; k += 13) { /* resumed, by other reads and workers */
+            const dlp_workers_desc w = {.num_workers = 1 + (int32_t)(k % 3)};
+            run(nodes, table(nodes, kind, 1 + k % 40, w), &want.state[k], &got);
+            CHECK(alike(&got, &want, k + 1));
+        }
+    }
+}
+
+/* Threads that fetch are as many workers. */
+static void reads__by_threads__as_one_after_the_other(void) {
+    static told want, got;
+    for (int kind = 0; kind < KINDS; kind++) {
+        dlp_node nodes[6];
+        uint32_t n;
+        reset();
+        run(nodes, table(nodes, kind, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+        n = table(nodes, kind, 0, (dlp_workers_desc){.num_workers = 2});
+        nodes[1].fetch.in_flight = 8;
+        run(nodes, n, NULL, &got);
+        CHECK(alike(&got, &want, 0));
+    }
+}
+
+static void reads__item_fails__tries_then_its_error(void) {
+    static told want, got;
+    for (int backoff = 0; backoff < 2; backoff++) {
+        for (int enough = 0; enough < 2; enough++) {
+            dlp_node nodes[6];
+            const dlp_workers_desc w = {
+                .num_workers = 2, .retries = 1 + enough, .retry_backoff_ms = backoff};
+            reset();
+            run(nodes, table(nodes, BOTH, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+            how.fails = 134;
+            how.times = 2;
+            run(nodes, table(nodes, BOTH, 16, w), NULL, &got);
+            if (enough) {
+                CHECK(alike(&got, &want, 0));
+                continue;
+            }
+            CHECK(got.rc == DLP_ERR_CALLBACK && got.err.index == 134);
+            CHECK(strstr(got.err.message, "no answer for 134") != NULL);
+            CHECK(memcmp(got.hash, want.hash, got.n * sizeof *got.hash) == 0);
+        }
+    }
+}
+
+static void reads__worker_dies__nothing_is_lost(void) {
+    static told want, got;
+    for (uint32_t deaths = 1; deaths <= 6; deaths++) {
+        dlp_node nodes[6];
+        const dlp_workers_desc w = {.num_workers = 2, .placement = DLP_PLACE_PROCESSES};
+        reset();
+        run(nodes, table(nodes, BOTH, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+        how.kills = 234;
+        how.deaths = (deaths - 1) % 3 + 1;
+        how.in_make = deaths > 3;
+        run(nodes, table(nodes, BOTH, 16, w), NULL, &got);
+        CHECK(all->kills == how.deaths && all->alone_wrong == 0);
+        if (how.deaths < 3) {
+            if (!well(alike(&got, &want, 0))) printf("  %u: %s\n", deaths, got.err.message);
+        } else {
+            CHECK(got.rc == DLP_ERR_KILLED && got.err.index == 234); /* it is poison */
+        }
+    }
+}
+
+static void reads__source_lies__the_pipe_fails(void) {
+    static told got;
+    for (int lies = 1; lies <= 2; lies++) {
+        dlp_node nodes[6];
+        reset();
+        how.lies = lies;
+        run(nodes, table(nodes, FILTER, 16, (dlp_workers_desc){.num_workers = 1}), NULL, &got);
+        CHECK(got.rc == DLP_ERR_CALLBACK);
+        CHECK(strstr(got.err.message, lies == 1 ? "was not out" : "returned -1") != NULL);
+    }
+}
+
+static void reads__wrong_descs__refused(void) {
+    static told got;
+    dlp_node nodes[6];
+    const dlp_async half = {.submit = submit};
+    const struct {
+        dlp_workers_desc w;
+        const char *field;
+    } wrong[] = {{{.num_workers = DLP_NONE}, "workers.num_workers"},
+                 {{.deadline_ms = 5}, "workers.deadline_ms"}};
+    uint32_t n;
+    reset();
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        run(nodes, table(nodes, FILTER, 4, wrong[i].w), NULL, &got);
+        if (!well(got.rc == DLP_ERR_ARG && strcmp(got.err.field, wrong[i].field) == 0))
+            printf("  %d %s: %s\n", got.rc, got.err.field, got.err.message);
+    }
+    n = table(nodes, FILTER, 4, (dlp_workers_desc){.num_workers = 1});
+    nodes[1].fetch.async = &half;
+    run(nodes, n, NULL, &got);
+    CHECK(got.rc == DLP_ERR_ARG && strcmp(got.err.field, "async.reap") == 0);
+    n = table(nodes, FILTER, 0, (dlp_workers_desc){.num_workers = 200});
+    nodes[1].fetch.in_flight = 8;
+    run(nodes, n, NULL, &got);
+    CHECK(got.rc == DLP_ERR_ARG && strcmp(got.err.field, "fetch.in_flight") == 0);
+}
+
+int main(void) {
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return 1;
+    reads__any_answers_and_workers__as_one_after_the_other();
+    reads__by_threads__as_one_after_the_other();
+    reads__item_fails__tries_then_its_error();
+    reads__worker_dies__nothing_is_lost();
+    reads__source_lies__the_pipe_fails();
+    reads__wrong_descs__refused();
+    return test_end("reads");
+}
