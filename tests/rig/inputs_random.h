@@ -14,6 +14,8 @@ typedef struct life {
     uint32_t stop; /* batches that each rank takes; UINT32_MAX: to the end */
     int makers, fetchers, prefetch, held, threaded, processes, merged;
     uint32_t queue_more; /* cells beyond the default's; 0: the default */
+    int table;           /* 1: the pipe is a table of nodes */
+    uint32_t reads;      /* requests for inputs at once in a worker; 0: one after the other */
 } life;
 
 typedef struct config {
@@ -338,7 +340,7 @@ static void add_expand(dlp_pipe *p, config *c, const life *l) {
                          .max_out = filter ? 0 : MOST_COUNT,
                          .streams = o->streams,
                          .steps_per_epoch = o->steps,
-                         .shuffle_items = o->shuffle_items,
+                         .shuffle_items = filter ? 0 : o->shuffle_items,
                          .uneven = o->ends == ENDS_UNEVEN,
                          .shared_streams = c->shared,
                          .workers = makers_desc(l),
@@ -365,16 +367,17 @@ static void add_pack(dlp_pipe *p, config *c, const life *l) {
     dlp_pipe_add_pack(p, &d);
 }
 
+static const dlp_item_fn fetches_[KINDS] = {fetch_of_part, fetch_input, fetch_filtered,
+                                            fetch_document, fetch_document};
+static const dlp_field *const fetched_[KINDS] = {item_fields, input_fields, item_fields,
+                                                 document_fields, document_fields};
+static const uint32_t n_fetched_[KINDS] = {3, 1, 3, 2, 2};
+
 static void add_fetch(dlp_pipe *p, config *c, const life *l) {
-    static const dlp_item_fn fetch[KINDS] = {fetch_of_part, fetch_input, fetch_filtered,
-                                             fetch_document, fetch_document};
-    static const dlp_field *const fields[KINDS] = {item_fields, input_fields, item_fields,
-                                                   document_fields, document_fields};
-    static const uint32_t n_fields[KINDS] = {3, 1, 3, 2, 2};
     dlp_dataset data = {.n_items = c->o.kind == OF_PARTS ? 0 : c->o.inputs,
-                        .fields = fields[c->o.kind],
-                        .n_fields = n_fields[c->o.kind],
-                        .fetch = fetch[c->o.kind],
+                        .fields = fetched_[c->o.kind],
+                        .n_fields = n_fetched_[c->o.kind],
+                        .fetch = fetches_[c->o.kind],
                         .user = &c->o,
                         .filter = c->o.kind == OF_FILTER || packs(&c->o)};
     dlp_fetch_desc d = {.dataset = &data, .workers = rows_desc(l)};
@@ -395,10 +398,193 @@ static void add_map(dlp_pipe *p, config *c, const life *l) {
     dlp_pipe_add_map(p, &d);
 }
 
+/* ---- the same pipes as tables, and inputs read by requests ---- */
+
+enum { READS_MOST = 24 };
+
+typedef struct requests { /* of a worker */
+    dlp_item *held[READS_MOST];
+    uint32_t n, calls;
+} requests;
+
+static int requests_open(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    return (*state = calloc(1, sizeof(requests))) == NULL;
+}
+
+static void requests_close(void *user, int worker, void *state) {
+    (void)user;
+    (void)worker;
+    free(state);
+}
+
+static int request(void *user, void *state, dlp_item *it) {
+    requests *r = state;
+    (void)user;
+    if (r->n == READS_MOST || r->calls++ % 13 == 5) return DLP_FULL;
+    r->held[r->n++] = it;
+    return 0;
+}
+
+/* Answer some of them, by the callback that fetches, in another order. */
+static int answers(requests *r, dlp_item_fn fetch, void *user, dlp_item **done, int *code,
+                   int max) {
+    uint32_t n = r->n > 0 ? 1 + r->calls++ % r->n : 0;
+    int given = 0;
+    for (; n > 0 && given < max; n--, given++) {
+        const uint32_t at = r->calls * 7 % r->n;
+        done[given] = r->held[at];
+        r->held[at] = r->held[--r->n];
+        code[given] = fetch(user, done[given]);
+    }
+    return given;
+}
+
+static int answer_inputs(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
+    (void)ms;
+    return answers(state, fetch_input, user, done, code, max);
+}
+static int answer_filtered(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
+    (void)ms;
+    return answers(state, fetch_filtered, user, done, code, max);
+}
+static int answer_documents(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
+    (void)ms;
+    return answers(state, fetch_document, user, done, code, max);
+}
+
+static int keep_all(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+
+/* The rows up to those that make items. Returns how many. */
+static uint32_t table_inputs(config *c, const life *l, dlp_node *to) {
+    static const dlp_async by[KINDS] = {[OF_EXPAND] = {request, answer_inputs},
+                                        [OF_FILTER] = {request, answer_filtered},
+                                        [OF_CUT] = {request, answer_documents},
+                                        [OF_FIT] = {request, answer_documents}};
+    order_plan *o = &c->o;
+    uint32_t n = 0;
+    to[n++] = (dlp_node){.name = "inputs",
+                         .verb = DLP_LIST,
+                         .list = {.n_items = o->inputs, .shuffle = o->shuffle},
+                         .workers = {.num_workers = l->threaded}};
+    if (o->kind == OF_PARTS) {
+        to[n++] = (dlp_node){.name = "load",
+                             .verb = DLP_LOAD,
+                             .load = {.max_part_bytes = 8 * MOST_COUNT,
+                                      .max_items = MOST_COUNT,
+                                      .min_items = c->least ? least_items(o) : 0,
+                                      .shuffle_items = o->shuffle_items,
+                                      .load = load_part,
+                                      .user = o,
+                                      .weights = o->weighed ? o->weight : NULL},
+                             .workers = makers_desc(l)};
+        if (o->window > 0)
+            to[n++] =
+                (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = o->window}};
+    }
+    to[n++] = (dlp_node){.name = "read",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = fetches_[o->kind],
+                                   .user = o,
+                                   .fields = fetched_[o->kind],
+                                   .n_fields = n_fetched_[o->kind]},
+                         .workers = o->kind == OF_PARTS ? rows_desc(l) : makers_desc(l)};
+    if (o->kind != OF_PARTS && l->reads > 0 && l->makers != DLP_NONE) {
+        dlp_node *read = &to[n - 1];
+        read->fetch.fetch = NULL;
+        read->fetch.async = &by[o->kind];
+        read->fetch.in_flight = l->reads;
+        read->workers.worker_init = requests_open;
+        read->workers.worker_exit = requests_close;
+    }
+    return n;
+}
+
+static uint32_t table_makers(config *c, dlp_node *to) {
+    order_plan *o = &c->o;
+    uint32_t n = 0;
+    if (o->kind == OF_PARTS) return 0;
+    if (o->kind == OF_FILTER || o->seed % 3 == 0)
+        to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    if (o->kind == OF_EXPAND)
+        to[n++] = (dlp_node){.name = "expand",
+                             .verb = DLP_EXPAND,
+                             .expand = {.expand = expand_input,
+                                        .user = o,
+                                        .fields = item_fields,
+                                        .n_fields = 3,
+                                        .max_out = MOST_COUNT,
+                                        .shuffle_items = o->shuffle_items}};
+    if (o->kind == OF_EXPAND && o->seed % 5 < 2)
+        to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    if (packs(o))
+        to[n++] =
+            (dlp_node){.name = "pack",
+                       .verb = DLP_PACK,
+                       .pack = {.tokens = o->tokens,
+                                .rule = o->kind == OF_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
+                                .overlap = o->overlap,
+                                .max_segments = o->segments,
+                                .window = o->kind == OF_FIT ? o->window : 0,
+                                .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
+                                .positions = c->positions}};
+    if (!packs(o) && o->window > 0)
+        to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = o->window}};
+    return n;
+}
+
+static void table_guard(const config *c, const life *l, dlp_node *to) {
+    static const dlp_guard_field value = {"value", 0, 0, 0, 0}, tokens = {"tokens", 0, 65535, 0, 0};
+    *to = (dlp_node){.name = "guard",
+                     .verb = DLP_GUARD,
+                     .guard = {.fields = packs(&c->o) ? &tokens : &value, .n_fields = 1},
+                     .workers = rows_desc(l)};
+    if (c->guard == GUARD_DROP) to->workers.on_error = DLP_ON_ERROR_DROP;
+    if (c->guard == GUARD_REPLACE) to->workers.on_error = DLP_ON_ERROR_REPLACE;
+}
+
+static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc desc, dlp_pipe **out,
+                      dlp_error *err) {
+    static const char *const maps[] = {"map 0", "map 1", "map 2", "map 3"};
+    order_plan *o = &c->o;
+    dlp_node nodes[16];
+    uint32_t n = table_inputs(c, l, nodes);
+    n += table_makers(c, nodes + n);
+    if (c->guard && c->guard_first) table_guard(c, l, &nodes[n++]);
+    for (int i = 0; i < c->maps && i < 4; i++)
+        nodes[n++] = (dlp_node){.name = maps[i],
+                                .verb = DLP_MAP,
+                                .map = {.item = map_item, .user = o},
+                                .workers = rows_desc(l)};
+    if (c->guard && !c->guard_first) table_guard(c, l, &nodes[n++]);
+    nodes[n++] =
+        (dlp_node){.name = "batch",
+                   .verb = DLP_BATCH,
+                   .batch = {.batch_size = o->batch, .last = o->last, .copy_workers = l->fetchers}};
+    desc.seed = o->seed;
+    desc.epochs = o->epochs;
+    desc.set_epoch = c->set ? epoch_set : NULL;
+    desc.rank = rank;
+    desc.world_size = l->world;
+    desc.streams = o->streams;
+    desc.steps_per_epoch = o->steps;
+    desc.uneven = o->ends == ENDS_UNEVEN;
+    desc.shared_streams = c->shared;
+    desc.agree = o->ends == ENDS_AGREE ? all_reduce : NULL;
+    return dlp_nodes_open(out, nodes, n, &desc, err);
+}
+
 /* Ranks need not be wired alike. */
 static life wired(const config *c, const life *l, uint32_t rank) {
     life own = *l;
     uint64_t h = mixed(mixed(c->seed, rank), l->stop);
+    own.table = (int)(h >> 40 & 1);
+    own.reads = h >> 41 & 1 ? 1 + (uint32_t)(h >> 44) % READS_MOST : 0;
     if (rank == 0 || h % 2) return own;
     own.prefetch = 1 + (int)(h >> 8 & 7);
     own.makers = h >> 16 & 1 ? DLP_NONE : 1 + (int)(h >> 20 & 3);
@@ -432,6 +618,7 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
         shm.serve_only = 1;
     }
     if (l->processes || c->share) desc.shm = &shm;
+    if (l->table) return table_make(c, l, rank, desc, out, err);
     if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(*out, &sampler);
     dlp_pipe_add_repeat(*out, &repeat);
