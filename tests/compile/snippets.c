@@ -244,6 +244,36 @@ static int python(void) {
     return drain(pipe, ITEMS - 8) || !right;
 }
 
+/* A shard has its number in each of four bytes; of it four games are made, and two are good. */
+static int read_shard(void *user, dlp_item *item) {
+    (void)user;
+    memset(item->data[0], (int)item->index, SIDE);
+    return 0;
+}
+static int unpack(void *user, dlp_expand *x) {
+    const uint8_t *packed = x->item->data[0];
+    (void)user;
+    for (int i = 0; i < SIDE; i++) {
+        dlp_item *item = dlp_expand_add(x);
+        if (item == NULL) return DLP_ERR_LENGTH;
+        *(uint32_t *)item->data[0] = packed[i] * 10u + (uint32_t)i;
+    }
+    return 0;
+}
+static int is_good(void *user, const dlp_item *item) {
+    (void)user;
+    return *(const uint32_t *)item->data[0] % 2 == 0;
+}
+
+static int table_of_nodes(void) {
+    const uint64_t n_shards = ITEMS;
+    const dlp_field packed = fields[0], game = fields[1];
+    dlp_pipe *pipe = NULL;
+    dlp_error err;
+#include "graph.inc"
+    return drain(pipe, UINT64_C(2) * ITEMS * SIDE / 2);
+}
+
 static int processes(void) {
     dlp_loader_desc desc = counted();
 #include "processes.inc"
@@ -264,6 +294,7 @@ int main(int argc, char **argv) {
         {"gpu", a_gpu},
         {"ranks", several_machines},
         {"python", python},
+        {"graph", table_of_nodes},
         {"processes", processes},
     };
     for (size_t i = 0; argc == 2 && i < sizeof snippets / sizeof *snippets; i++)
