@@ -29035,6 +29035,10 @@ static dlpi_num dlpi_num_percent(double share) {
     return r;
 }
 
+static dlpi_num dlpi_num_share(uint64_t n, uint64_t all) {
+    return dlpi_num_percent(all > 0 ? (double)n / (double)all : 0);
+}
+
 static dlpi_num dlpi_num_bytes(double v) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
@@ -29069,6 +29073,12 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
 
 /* A duration with about three digits. */
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
+
+static dlpi_num dlpi_num_int(int64_t n) {
+    dlpi_num r;
+    snprintf(r.s, sizeof r.s, "%" PRId64, n);
+    return r;
+}
 
 /* ---- a file that is whole or not there ---- */
 
@@ -30089,7 +30099,7 @@ static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     return rc != DLP_OK ? rc : closed;
 }
 
-/* ---- words: of kinds of stages, and of what batches are ---- */
+/* ---- words: text in a buffer, and how stages and their fields are called ---- */
 
 /* Text built by several calls, cut like snprintf's. */
 typedef struct dlpi_text {
@@ -30110,44 +30120,9 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
 /* The length of the whole text, as snprintf tells it. */
 static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
 
-/* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
-typedef struct dlpi_batch_words {
-    const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
-    const char *prefetch;      /* what raises their number */
-    const char *more, *beside; /* what hides uneven times */
-    const char *sink_out;      /* what takes the sink out of the consumer */
-    const char *memory;
-    bool of_rows;
-} dlpi_batch_words;
-
-static const dlpi_batch_words *dlpi_batch_words_of(const dlp_stats *s) {
-    static const dlpi_batch_words rows = {
-        .batch = "batch",
-        .item = "item",
-        .prefetch = "prefetch_factor",
-        .more = "more batches in flight",
-        .beside = ", or unordered = 1",
-        .sink_out = "transfer.threaded = 1",
-        .memory = "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
-                  "max_held %u).\n",
-        .of_rows = true,
-    };
-    static const dlpi_batch_words chunks = {
-        .batch = "chunk",
-        .item = "chunk",
-        .prefetch = "cpu_buffers, and so prefetch_factor",
-        .more = "more chunks in flight",
-        .beside = "",
-        .sink_out = "transfer_inline = 0",
-        .memory = "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
-                  "max_held %u).\n",
-    };
-    return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0 ? &chunks : &rows;
-}
-
-/* How many of them the consumer has taken. */
-static uint64_t dlpi_batches_taken(const dlp_stats *s) {
-    return s->chunks.taken > 0 ? s->chunks.taken : s->batches;
+/* True if stages get chunks in place of batches of rows: a lender splits them. */
+static bool dlpi_of_chunks(const dlp_stats *s) {
+    return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0;
 }
 
 static const dlpi_stage_ops *dlpi_words_ops(const dlp_stage_stats *g) {
@@ -30172,40 +30147,29 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
 /* What takes a stage out of the consumer. */
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
-    if (ops->sink != NULL) return dlpi_batch_words_of(s)->sink_out;
+    if (ops->sink != NULL)
+        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer.threaded = 1";
     return ops->words.out != NULL ? ops->words.out : "workers.num_workers = 1";
 }
 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    const dlpi_batch_words *words = dlpi_batch_words_of(s);
     if (g->cells > 0) return "part";
-    return dlpi_stage_takes_batches(g) ? words->batch : words->item;
+    return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
-/* Where the chunks are: the queues of a pipe that splits. */
-static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
-    if (c->cpu_buffers == 0) return;
-    dlpi_text_add(t,
-                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
-                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
-                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
-    if (c->device_buffers > 0)
-        dlpi_text_add(t,
-                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
-                      " being copied, %" PRIu64 " filled",
-                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "",
-                  c->preload_auto == 0 ? ""
-                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
-                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
-    if (c->seam_buffers > 0)
-        dlpi_text_add(t,
-                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
-                      "batch_size that divides the rows of every chunk has none.\n",
-                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
-                      dlpi_num_bytes((double)c->seam_bytes).s);
+/* What the fetch stage's reader says of those who write; zeros in another stage. */
+static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
+    dlpi_reader_words words = {0, 0, 0, 0};
+    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof words);
+    return words;
+}
+
+/* What else to change if the stage can have one worker only; NULL if it can have more. */
+static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
+    return dlpi_stage_reader(g).writers > 0
+               ? "what is pushed has one reader; push fewer and larger items"
+               : dlpi_words_ops(g)->words.slow;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -30677,20 +30641,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     return DLP_OK;
 }
 
-/* What rows of documents lack and, in windows, what makes that less. */
-static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
-    if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
-    const double padding = (double)g->own[DLP_PACK_PADDING];
-    const double share = padding / (padding + (double)g->own[DLP_PACK_TOKENS]);
-    const double segments = (double)g->own[DLP_PACK_SEGMENTS] / (double)g->own[DLP_PACK_ROWS];
-    dlpi_text_add(t, "Packing: %s %% of the tokens are padding, %s segments a row",
-                  dlpi_num_percent(share).s, dlpi_num_of(segments).s);
-    if (share >= 0.001 && g->window > 0 && g->inputs > g->window)
-        dlpi_text_add(t, "; a window larger than %" PRIu64 " makes that less", g->window);
-    dlpi_text_add(t, ".\n");
-}
-
-/* ---- words ---- */
+/* ---- what limits a pipe, and what a change would give ---- */
 
 /* What limits: a stage, or one of the names below. */
 enum {
@@ -30700,39 +30651,49 @@ enum {
     DLPI_LIMIT_UNKNOWN = -4
 };
 
+/* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
+   inline. It is the rate where no worker helps. */
 typedef struct dlpi_verdict {
     int limiting_stage; /* or DLPI_LIMIT_* */
-    int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
-    double rate;    /* items/s now */
-    double
-        /* items/s that one more worker of limiting_stage would give (moved out of the consumer, if
-           it is inline); rate where no worker helps */
-        rate_plus_one;
+    int next_limit;     /* bounds rate_plus_one; limiting_stage: nothing else does */
+    double rate;        /* items/s now */
+    double rate_plus_one;
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
     double rows; /* per batch */
-    /* items per batch, as stages count them: rows, but 1 chunk where there are views */
-    double units;
+    double
+        units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double rate;
-    double wait;     /* share of the consumer, inline stages included */
-    double consumer; /* share of the consumer in steps and inline stages */
-    double cores;    /* share of the process's cores that was used, or waited for */
-    double used;     /* share of them that was used */
-    double util
-        [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
+    double wait;                   /* share of the consumer, inline stages included */
+    double consumer;               /* share of the consumer in steps and inline stages */
+    double cores;                  /* share of the process's cores that was used, or waited for */
+    double used;                   /* share of them that was used */
+    double util[DLP_MAX_STAGES];   /* busy share of useful workers; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
     int n;
 } dlpi_load;
 
+/* The name of a stage, or of another limit. */
+static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
+    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor",
+                                        "not known"};
+    dlpi_num r;
+    if (limit < 0)
+        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
+    else
+        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    return r;
+}
+
 /* How many units of its work a stage may have at once. */
-static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
-    if (g->cells > 0) { return g->cells; }
-    return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
+static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, double rows) {
+    if (g->cells > 0) return g->cells;
+    return prefetch * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
@@ -30740,9 +30701,9 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
     l->ns = (double)s->wait_ns + (double)s->step_ns;
     l->busiest = l->heaviest = -1;
-    if (s->batches == 0 || !(l->ns > 0)) { return; }
+    if (s->batches == 0 || !(l->ns > 0)) return;
     l->rows = (double)s->items / (double)s->batches;
-    l->units = dlpi_batch_words_of(s)->of_rows ? l->rows : 1;
+    l->units = dlpi_of_chunks(s) ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
@@ -30755,16 +30716,14 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
-            if (g->busy_ns > 0 &&
-                (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+            if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
                 l->heaviest = i;
-            }
             continue;
         }
-        double most = dlpi_stage_at_once(s, g, l->rows);
+        double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
-        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) { l->busiest = i; }
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
     /* A step on the host keeps a core busy; one after a transfer stage keeps the device busy. */
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
@@ -30788,7 +30747,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
-        double most = dlpi_stage_at_once(s, g, l->rows);
+        double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         v->rate_plus_one = l->rate * more / now;
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
@@ -30797,10 +30756,10 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
         v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
     }
     for (int k = 0; k < l->n; k++) {
-        if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
+        if (k != i && l->util[k] > 0) dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
     }
-    if (consumer > 0) { dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER); }
-    if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
+    if (consumer > 0) dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER);
+    if (l->cores > 0) dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
@@ -30811,9 +30770,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
     dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
-    if (s->batches == 0 || s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) {
-        return v;
-    }
+    if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
     double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
     if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
@@ -30829,60 +30786,42 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
                                              : DLPI_LIMIT_UNKNOWN;
     }
     v.next_limit = v.limiting_stage;
-    if (v.limiting_stage >= 0) { dlpi_verdict_predict(&v, &l, s); }
+    if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
     return v;
 }
 
-static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
-    dlpi_num r;
-    const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known"};
-    if (limit < 0) {
-        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
-    } else {
-        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
-    }
-    return r;
-}
+/* ---- what a change would give ---- */
 
-/* What else to change if the stage can have one worker only; NULL if it can have more. */
-static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
-    dlpi_reader_words words;
-    memcpy(&words, g->own, sizeof words);
-    if (g->kind == DLP_STAGE_FETCH && words.writers > 0)
-        return "what is pushed has one reader; push fewer and larger items";
-    return dlpi_words_ops(g)->words.slow;
-}
+/* What is foretold of other numbers of workers or batches. */
+typedef struct dlpi_foretold {
+    uint64_t more; /* batches in flight to try */
+    double deeper; /* items/s that these give; 0: not known */
+    int n, then;   /* numbers of workers in words; the limit with the last of them */
+    char words[200];
+} dlpi_foretold;
 
 /* True if a simulation of the pipe as it is gives about what was measured. */
-static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
-    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
+    return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
+           now->items_per_s < 1.15 * l->rate;
 }
 
-enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
+   or no more than that. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    dlp_predict now, then;
+    if (!dlpi_foretold_fits(s, l, &now) || dlp_stats_predict(s, &d, &then) != DLP_OK) return 0;
+    return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+}
 
-/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
-   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
-   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
-static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
-                                dlp_predict *gives) {
-    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
-    dlp_predict_desc d = {.prefetch_factor = ahead};
-    dlp_stats deeper = *s;
-    dlp_predict now;
-    double most, last = 0;
-    int n = 0;
-    deeper.prefetch_factor = ahead;
-    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
-    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
-    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
-    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
-        d.workers[i] = workers[n] = w;
-        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
-        if (gives[n].items_per_s < 1.05 * last) break;
-        last = gives[n].items_per_s;
-        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
-    }
-    return last > 1.05 * now.items_per_s ? n : 0;
+/* Foretell what twice as many batches in flight give, or so many that each worker has an item. */
+static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
+    const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
+    f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
+    while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
+    f->more = f->more < 4096 ? f->more : 4096;
+    f->deeper = dlpi_explain_deeper(s, l, f->more);
 }
 
 /* What limits a pipe as foretold for the most workers of stage i that help. */
@@ -30895,272 +30834,34 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
     return DLPI_LIMIT_PREFETCH;
 }
 
-/* What to change for an inline stage that can have one worker, or is not to be simulated. */
-static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
-    dlpi_text_add(
-        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
-        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
-}
-
-/* The fetch stage waits for writers, of whom none lives. False: it does not. */
-static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
-    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        dlpi_reader_words words;
-        memcpy(&words, g->own, sizeof words);
-        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
-        dlpi_text_add(
-            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
-            words.ended, words.writers);
-        if (words.last > 0)
-            dlpi_text_add(t,
-                          "Change: start producer %" PRIu64
-                          " again, with its number: it is gone, and did not say the end.\n",
-                          words.last);
-        else
-            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
-        return true;
-    }
-    return false;
-}
-
-static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
-                                const dlpi_verdict *v) {
-    const int i = v->limiting_stage;
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
+   if no worker helps; -1 if it can have one worker only, or the simulation does not fit this pipe. */
+static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
+    enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];
-    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL;
-    int32_t workers[DLPI_INLINE_STEPS];
-    dlp_predict gives[DLPI_INLINE_STEPS];
-    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
-    dlpi_text_add(t,
-                  "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
-                  "its time; steps take %s %%.\n",
-                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
-                  dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
-        dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
-                                                                                 : "the rest is");
-    else if (n < 0)
-        dlpi_explain_one_worker(t, s, v);
-    for (int k = 0; k < n; k++) {
-        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
-        if (k == 0)
-            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
-                          workers[k], rate.s);
-        else if (k < 3 || k == n - 1)
-            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
+    dlp_predict_desc d = {.prefetch_factor = s->prefetch_factor < 2 ? 2 : s->prefetch_factor};
+    double gives[STEPS], last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
+    dlpi_text t = {f->words, sizeof f->words, 0};
+    int32_t workers[STEPS];
+    dlp_predict now, p;
+    f->n = -1;
+    if (dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL) return;
+    if (!dlpi_foretold_fits(s, l, &now)) return;
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    f->n = 0;
+    for (int w = 1; w <= most && f->n < STEPS; f->n++) {
+        d.workers[i] = workers[f->n] = w;
+        if (dlp_stats_predict(s, &d, &p) != DLP_OK || p.items_per_s < 1.05 * last) break;
+        gives[f->n] = last = p.items_per_s;
+        f->then = dlpi_inline_limit(s, l, i, &p);
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
     }
-    if (n > 0)
-        dlpi_text_add(t, "; then the limit is %s.\n",
-                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
-}
-
-/* Workers that have several items at once are busy while one is out: what limits them is how many
-   are, and how long each takes. */
-static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
-    double out = (double)g->in_flight_ns / (double)g->busy_ns;
-    dlpi_text_add(t,
-                  "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
-                  "which take p50 %s; the consumer waits %s %% of the time.\n",
-                  g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
-                  (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
-    if (out >= 0.8 * g->in_flight) {
-        dlpi_text_add(t,
-                      "Change: raise in_flight, or %s; twice as many give up to %s items/s, if the "
-                      "source bears them and prefetch_factor has as many items.\n",
-                      dlpi_stage_field(g), dlpi_num_of(2 * l->rate).s);
-    } else {
-        dlpi_text_add(t,
-                      "Change: raise prefetch_factor (and batch_pool, if it is set): there are too "
-                      "few items to have %d out; or the source refuses more.\n",
-                      (int)g->in_flight);
-    }
-}
-
-static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
-                               const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
-    int w = g->workers;
-    bool batches = dlpi_stage_takes_batches(g);
-    if (dlpi_stage_has_many(g) && g->busy_ns > 0) {
-        dlpi_explain_in_flight(t, g, l);
-        return;
-    }
-    dlpi_text_add(t,
-                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the consumer waits %s %% "
-                  "of the time.\n",
-                  g->name, w, w == 1 ? " is" : "s are",
-                  dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (dlpi_stage_slow(g) != NULL) {
-        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_stage_slow(g));
-    } else if (w < g->workers_max) {
-        dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
-                      g->workers_max);
-    } else if (batches && w >= (int)s->prefetch_factor) {
-        dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, and %s with it: each batch "
-                      "in flight has a worker already.\n",
-                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
-    } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
-        dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, then %s: every item in flight has a "
-                      "worker already.\n",
-                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
-    } else if (v->rate_plus_one < v->rate * 1.02) {
-        dlpi_text_add(t,
-                      "Change: make it cheaper; one more worker would give nothing, for %s would "
-                      "be the limit.\n",
-                      dlpi_limit_name(s, v->next_limit).s);
-    } else {
-        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g),
-                      w + 1, dlpi_num_of(v->rate_plus_one).s);
-        dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
-                      dlpi_limit_name(s, v->next_limit).s);
-    }
-}
-
-/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
-   or no more than that. */
-static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
-    dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
-    dlp_predict now, then;
-    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
-        return 0;
-    }
-    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
-}
-
-static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    const dlp_stage_stats *g = &s->stages[l->busiest];
-    const dlpi_batch_words *words = dlpi_batch_words_of(s);
-    dlpi_text_add(t,
-                  "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
-                  "workers of '%.31s' are only %s %% busy.\n",
-                  (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
-                  dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
-    double need = l->units > 0 ? g->workers / l->units : 0;
-    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
-    while (more < 4096 && (double)more < need + 1) { more *= 2; }
-    more = more > 4096 ? 4096 : more;
-    double deeper = dlpi_explain_deeper(s, l, more);
-    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64, words->prefetch, more);
-    if (deeper > 0) {
-        dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
-    }
-    dlpi_text_add(t, "; each %s more takes about %s.\n", words->batch,
-                  dlpi_num_bytes((double)s->bytes / (double)dlpi_batches_taken(s)).s);
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *k = &s->stages[i];
-        bool parts = k->cells > 0;
-        if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
-            dlpi_text_add(t,
-                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
-                          "the order; %s hide them%s.\n",
-                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          parts ? "part" : words->item,
-                          parts ? "more part cells (queue_size)" : words->more,
-                          parts ? "" : words->beside);
-        }
-    }
-}
-
-static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    bool taken = l->used < 0.9 && l->cores > l->used;
-    dlpi_text_add(t, "Limit: the cores: workers and consumer keep %s of %u busy",
-                  dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
-    if (taken) {
-        dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
-                      dlpi_num_percent(1 - l->used / l->cores).s);
-    }
-    dlpi_text_add(t, "; more workers would give nothing.\n");
-    if (l->busiest >= 0) {
-        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores%s.\n",
-                      s->stages[l->busiest].name,
-                      taken ? ": others have these, or the CPU quota is used up" : "");
-    }
-}
-
-static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the consumer: it waits for batches only %s %% of the time.\n",
-                  dlpi_num_percent(l->wait).s);
-    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
-                  dlpi_num_ns(s->step_ns / s->batches).s);
-    if (l->busiest >= 0) {
-        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
-                      s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
-    }
-    dlpi_text_add(t, ".\n");
-}
-
-/* What became of inputs whose items nobody had counted, and what their windows take. */
-static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
-    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
-    double inputs = (double)g->inputs, items = (double)g->inputs_items;
-    if (g->inputs == 0) return;
-    if (words->items == NULL && g->inputs_empty > 0 &&
-        g->inputs_items + g->inputs_empty == g->inputs && items > 0)
-        dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
-                      dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
-    else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s %s of each; %s %% have none", g->name,
-                      dlpi_num_of(items / inputs).s, words->items ? words->items : "items",
-                      dlpi_num_percent((double)g->inputs_empty / inputs).s);
-    if (g->window > 0)
-        dlpi_text_add(
-            t, "; for windows of %" PRIu64 " %s, and to load ahead, there are %u cells, of %s",
-            g->window, words->windows ? words->windows : "items", (unsigned)g->cells,
-            dlpi_num_bytes((double)g->cell_bytes).s);
-    dlpi_text_add(t, ".\n");
-}
-
-static double dlpi_share_of(uint64_t n, uint64_t all) {
-    return all > 0 ? (double)n / (double)all : 0;
-}
-
-/* How unevenly streams have items, and what that costs an epoch. */
-static void dlpi_explain_streams(dlpi_text *t, const dlp_stage_stats *g) {
-    const dlp_stream_stats *x = &g->spread;
-    const char *items = dlpi_words_ops(g)->words.items;
-    if (x->counted > 0 && (x->streams > 1 || x->left_out > 0)) {
-        dlpi_text_add(t, "Streams: of %u of the %u that are read here a pass is counted: %" PRIu64,
-                      (unsigned)x->counted, (unsigned)x->streams, x->least);
-        if (x->most > x->least) dlpi_text_add(t, " to %" PRIu64, x->most);
-        dlpi_text_add(t, " %s each", items ? items : "items");
-        if (x->most > x->least)
-            dlpi_text_add(t, ", %s to %s %% of theirs",
-                          dlpi_num_percent(dlpi_share_of(x->least, x->items)).s,
-                          dlpi_num_percent(dlpi_share_of(x->most, x->items)).s);
-        if (x->left_out > 0)
-            dlpi_text_add(t, "; an epoch leaves out %s%s %%", x->drops == 2 ? "at least " : "",
-                          dlpi_num_percent(dlpi_share_of(x->left_out, x->items)).s);
-        dlpi_text_add(t, ".\n");
-    }
-    if (x->weights == 0 || x->all < 2) return;
-    dlpi_text_add(t, "Weights: of all %u streams one has %s to %s %% of the weight",
-                  (unsigned)x->all, dlpi_num_percent(dlpi_share_of(x->weights_least, x->weights)).s,
-                  dlpi_num_percent(dlpi_share_of(x->weights_most, x->weights)).s);
-    if (x->drops)
-        dlpi_text_add(t, "; if items are as many as weights say, an epoch leaves out %s %%",
-                      dlpi_num_percent(1 - x->all * dlpi_share_of(x->weights_least, x->weights)).s);
-    dlpi_text_add(t, ".\n");
-}
-
-/* Was the part queue empty while the consumer waited? */
-static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
-        dlpi_text_add(
-            t,
-            "Parts: part queue empty: the consumer waits for parts %s %% of the time; "
-            "workers of '%.31s' load one in %s and are %s %% busy; %s "
-            "parts.workers.num_workers (%d) and queue_size (%u).\n",
-            dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
-            dlpi_num_percent((double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))).s,
-            g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
-    }
+    if (last <= 1.05 * now.items_per_s) f->n = 0;
+    for (int k = 0; k < f->n; k++)
+        if (k < 3 || k == f->n - 1)
+            dlpi_text_add(&t, k == 0 ? "%d should give about %s items/s" : ", %d about %s",
+                          workers[k], dlpi_num_of(gives[k]).s);
 }
 
 /* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
@@ -31169,186 +30870,383 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers <= 0) continue;
-        if (g->cells > 0 || dlpi_stage_takes_batches(g) || !dlpi_batch_words_of(s)->of_rows)
-            return 0;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
         busy += (double)g->busy_ns;
     }
     return busy / (double)s->batches;
 }
 
-/* A batch that takes less than to pass it from core to core. */
-static void dlpi_explain_short(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    double all = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
-    double without = work + (double)s->step_ns / (double)s->batches;
-    if (work < 1 || s->batches < 200 || all > 100000 || without > 0.9 * all) { return; }
-    dlpi_text_add(
-        t,
-        "Short: a batch is %s of work and comes every %s: passing it from a worker to the "
-        "consumer takes longer. ",
-        dlpi_num_ns((uint64_t)work).s, dlpi_num_ns((uint64_t)all).s);
-    dlpi_text_add(t, "With num_workers = 0 one should come every %s.\n",
-                  dlpi_num_ns((uint64_t)without).s);
-}
-
-/* Figures and facts that hold whatever the limit is. */
-static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
-                  dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->p50_ns > 0) {
-            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s,
-                          dlpi_num_ns(g->p99_ns).s);
-        }
-    }
+/* What rows of documents lack and, in windows, what makes that less. */
+static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
+    if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
+    const double padding = (double)g->own[DLP_PACK_PADDING];
+    const double share = padding / (padding + (double)g->own[DLP_PACK_TOKENS]);
+    const double segments = (double)g->own[DLP_PACK_SEGMENTS] / (double)g->own[DLP_PACK_ROWS];
+    dlpi_text_add(t, "Packing: %s %% of the tokens are padding, %s segments a row",
+                  dlpi_num_percent(share).s, dlpi_num_of(segments).s);
+    if (share >= 0.001 && g->window > 0 && g->inputs > g->window)
+        dlpi_text_add(t, "; a window larger than %" PRIu64 " makes that less", g->window);
     dlpi_text_add(t, ".\n");
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers > 0 && g->cells == 0 && g->workers - l->useful[i] >= 1) {
-            dlpi_text_add(t,
-                          "Idle: %d of the %d workers of '%.31s' never have work: only "
-                          "prefetch_factor%s = %s %s are in flight.\n",
-                          (int)(g->workers - l->useful[i]), g->workers, g->name,
-                          dlpi_stage_takes_batches(g) ? "" : " x batch_size",
-                          dlpi_num_of(l->useful[i]).s,
-                          dlpi_stage_takes_batches(g) ? "batches" : "items");
-        }
-    }
 }
 
-/* Who hangs, or seems to. */
-static void dlpi_explain_longest(dlpi_text *t, const dlp_stats *s, int n_stages) {
+/* ---- explain: a table of conditions, sentences and the numbers in them ---- */
+
+/* clang-format off: it would take each row apart */
+
+/* Groups of sentences. One of the first eight says what limits, and what to change. The groups from
+   LONGEST on are told in this order. */
+enum {
+    DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_FLIGHT, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
+    DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST, DLPI_OF_INPUTS,
+    DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES,
+    DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
+};
+
+/* Rows: a group, a condition, what is said if it holds. Rows are tried in order. A row that begins
+   with a capital begins a sentence. Another row goes on with an open sentence; a line end closes
+   it. Where rows begin alike ("Change: "), the first that holds is said. {name} is a number or a
+   word of the lists below. */
+#define DLPI_SENTENCES(X) \
+    X(PRODUCERS, true, "Limit: no producer lives, and {ended} of {writers} streams have ended.\n") \
+    X(PRODUCERS, r->last > 0, "Change: start producer {last} again, with its number: it is gone, " \
+      "and did not say the end.\n") \
+    X(PRODUCERS, true, "Change: start the producers that are missing, or set writers.\n") \
+    X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
+      "{busy} % of its time; steps take {steps} %.\n") \
+    X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
+      "already.\n") \
+    X(INLINE, none, "Change: a worker would give nothing: the rest is the limit already.\n") \
+    X(INLINE, x->f.n < 0, "Change: set {setting}; that should give about {rate_more} items/s; " \
+      "then the limit is") \
+    X(INLINE, last, " that worker.\n") \
+    X(INLINE, true, " {next}.\n") \
+    X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
+    X(FLIGHT, true, "Limit: requests in flight: each of the {workers} worker{s} of '{name}' has " \
+      "{out} of {in_flight} out, which take p50 {p50}; the consumer waits {wait} % of the " \
+      "time.\n") \
+    X(FLIGHT, out >= 0.8 * g->in_flight, "Change: raise in_flight, or {field}; twice as many " \
+      "give up to {twice} items/s, if the source bears them and prefetch_factor has as many " \
+      "items.\n") \
+    X(FLIGHT, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
+      "few items to have {in_flight} out; or the source refuses more.\n") \
+    X(WORKERS, true, "Limit: stage '{name}': its {workers} worker{are} {util} % busy, and the " \
+      "consumer waits {wait} % of the time.\n") \
+    X(WORKERS, dlpi_stage_slow(g) != NULL, "Change: it has one thread: {slow}.\n") \
+    X(WORKERS, g->workers < g->workers_max, "Change: workers are added as they are missed, up to " \
+      "workers_max = {workers_max}.\n") \
+    X(WORKERS, batches && g->workers >= (int)s->prefetch_factor, \
+      "Change: raise prefetch_factor above {prefetch_factor}, and {field} with it: each batch in " \
+      "flight has a worker already.\n") \
+    X(WORKERS, v->next_limit == DLPI_LIMIT_PREFETCH, "Change: raise prefetch_factor above " \
+      "{prefetch_factor}, then {field}: every item in flight has a worker already.\n") \
+    X(WORKERS, v->rate_plus_one < v->rate * 1.02, "Change: make it cheaper; one more worker " \
+      "would give nothing, for {next} would be the limit.\n") \
+    X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
+    X(WORKERS, last, ".\n") \
+    X(WORKERS, true, "; then the limit is {next}.\n") \
+    X(CONSUMER, true, "Limit: the consumer: it waits for batches only {wait} % of the time.\n") \
+    X(CONSUMER, true, "Change: nothing in the pipe; steps take {step}") \
+    X(CONSUMER, l->busiest >= 0, " and the busiest workers ('{name}') are {util} % busy") \
+    X(CONSUMER, true, ".\n") \
+    X(CORES, true, "Limit: the cores: workers and consumer keep {used} of {cpus} busy") \
+    X(CORES, taken, ", and wait for one {core_wait} % of the time that they could run") \
+    X(CORES, true, "; more workers would give nothing.\n") \
+    X(CORES, l->busiest >= 0, "Change: make '{name}' cheaper, or use more cores") \
+    X(CORES, taken, ": others have these, or the CPU quota is used up") \
+    X(CORES, true, ".\n") \
+    X(PREFETCH, true, "Limit: prefetch_factor = {prefetch_factor}: the consumer waits {wait} % " \
+      "of the time while the workers of '{name}' are only {busy} % busy.\n") \
+    X(PREFETCH, chunks, "Change: raise cpu_buffers, and so prefetch_factor, for instance to " \
+      "{more}") \
+    X(PREFETCH, true, "Change: raise prefetch_factor, for instance to {more}") \
+    X(PREFETCH, x->f.deeper > 0, "; that should give about {deeper} items/s") \
+    X(PREFETCH, chunks, "; each chunk more takes about {batch_bytes}.\n") \
+    X(PREFETCH, true, "; each batch more takes about {batch_bytes}.\n") \
+    X(UNKNOWN, s->batches == 0, "Limit: not known: no batch has been delivered yet, {elapsed} " \
+      "after the start.\n") \
+    X(UNKNOWN, true, "Limit: not known yet: {batches} batch{es} delivered, and the first " \
+      "prefetch_factor = {prefetch_factor} are the start-up.\n") \
+    X(SKEW, g->p50_ns > 0 && g->p99_ns / 4 >= g->p50_ns, "Skew: times of '{name}' are uneven " \
+      "(p50 {p50}, p99 {p99}): slow") \
+    X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
+    X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
+    X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = " \
+      "1.\n") \
+    X(LONGEST, hangs, "Longest: worker {worker} of '{name}' (thread {tid} of process {pid}) has " \
+      "been at {unit} {current_index} for {age}; p99 is") \
+    X(LONGEST, g->p99_ns > 0, " {p99}.\n") \
+    X(LONGEST, true, " not known.\n") \
+    X(INPUTS, g->inputs > 0 && filters, "Inputs: '{name}' keeps {kept} %: {inputs_a_row} inputs " \
+      "a row") \
+    X(INPUTS, g->inputs > 0, "Inputs: '{name}' makes {made} {items} of each; {none} % have none") \
+    X(INPUTS, g->window > 0, "; for windows of {window} {windows}, and to load ahead, there are " \
+      "{cells} cells, of {cell_bytes}") \
+    X(INPUTS, true, ".\n") \
+    X(STREAMS, y->counted > 0 && (y->streams > 1 || y->left_out > 0), \
+      "Streams: of {counted} of the {streams} that are read here a pass is counted: {least}") \
+    X(STREAMS, uneven, " to {most}") \
+    X(STREAMS, true, " {items} each") \
+    X(STREAMS, uneven, ", {least_share} to {most_share} % of theirs") \
+    X(STREAMS, y->left_out > 0 && y->drops == 2, "; an epoch leaves out at least {left} %") \
+    X(STREAMS, y->left_out > 0 && y->drops != 2, "; an epoch leaves out {left} %") \
+    X(STREAMS, true, ".\n") \
+    X(STREAMS, y->weights > 0 && y->all > 1, "Weights: of all {all} streams one has " \
+      "{weight_least} to {weight_most} % of the weight") \
+    X(STREAMS, y->drops != 0, "; if items are as many as weights say, an epoch leaves out " \
+      "{weight_left} %") \
+    X(STREAMS, true, ".\n") \
+    X(PARTS, l->rate > 0 && g->cells > 0 && (double)s->part_wait_ns >= 0.02 * l->ns, \
+      "Parts: part queue empty: the consumer waits for parts {part_wait} % of the time; workers " \
+      "of '{name}' load one in {p50} and are {busy} % busy; {raise} parts.workers.num_workers " \
+      "({workers}) and queue_size ({cells}).\n") \
+    X(RUN, l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every {batch_ns}: " \
+      "passing it from a worker to the consumer takes longer. With num_workers = 0 one should " \
+      "come every {without}.\n") \
+    X(RUN, l->rate > 0, "Measured: {rate} items/s ({batch_rate} batches/s)") \
+    X(TIME, g->p50_ns > 0, "; '{name}' takes p50 {p50}, p99 {p99}") \
+    X(TIMES, true, ".\n") \
+    X(IDLE, l->rate > 0 && g->workers > 0 && g->cells == 0 && g->workers - l->useful[i] >= 1, \
+      "Idle: {idle} of the {workers} workers of '{name}' never have work: only") \
+    X(IDLE, batches, " prefetch_factor = {useful} batches are in flight.\n") \
+    X(IDLE, true, " prefetch_factor x batch_size = {useful} items are in flight.\n") \
+    X(ERRORS, g->retried + g->replaced + g->left_out > 0, "Errors: stage '{name}': {retried} " \
+      "retried, {replaced} replaced, {left_out} left out; dlp_pipe_skips names the last two.\n") \
+    X(ERRORS, g->restarts > 0, "Deaths: workers of '{name}' were replaced {restarts} times, the " \
+      "last of them died by {signal}; no item is lost.\n") \
+    X(SKIP, s->first_skip.code != 0, "First replaced or left out: {first_skip}\n") \
+    X(TUNED, g->workers_max > 0, "Workers: {workers} of '{name}' at work, of {workers_min} to " \
+      "{workers_max}; changed {tunes} times.\n") \
+    X(NOTE, k->reason >= DLP_TUNE_BUSY && k->reason <= DLP_TUNE_SET, \
+      "Tuned: after {at} '{name}' {from} -> {to}: ") \
+    X(NOTE, k->reason == DLP_TUNE_BUSY, "the consumer waited, its workers were busy.\n") \
+    X(NOTE, k->reason == DLP_TUNE_IDLE, "batches were ready, workers had no work.\n") \
+    X(NOTE, k->reason == DLP_TUNE_CORES, "busy, but its workers compute and the cores are " \
+      "taken.\n") \
+    X(NOTE, true, "set by dlp_pipe_set_workers.\n") \
+    X(REST, s->cache_capacity > 0, "Cache: {hits} % of {lookups} lookups hit; {cached} of " \
+      "{cache} are in use") \
+    X(REST, s->cache_capacity >= s->cache_all_bytes, "; it has room for all items.\n") \
+    X(REST, true, "; that is room for {cache_share} % of the items, cache.bytes = " \
+      "{cache_all_bytes} would keep all.\n") \
+    X(REST, c->cpu_buffers > 0, "Chunks: {loadable} loadable in this epoch; {cpu_buffers} CPU " \
+      "chunk buffers: {cpu_free} free, {cpu_loading} loading, {cpu_filled} filled") \
+    X(REST, c->device_buffers > 0, "; {device_buffers} device chunk buffers: {device_free} free, " \
+      "{device_copying} being copied, {device_filled} filled") \
+    X(REST, true, "; {in_use} in use.") \
+    X(REST, c->preload != 0, " Chunks are loaded once and stay.") \
+    X(REST, c->preload != 0 && c->preload_auto != 0, " DLP_PRELOAD_AUTO found room for all.") \
+    X(REST, c->preload == 0 && c->preload_auto != 0, " DLP_PRELOAD_AUTO found no room for all: " \
+      "none stays.") \
+    X(REST, true, "\n") \
+    X(REST, c->cpu_buffers > 0 && c->seam_buffers > 0, "Seams: {seams} batch{seams_were} copied, " \
+      "{seam_bytes} in all; a batch_size that divides the rows of every chunk has none.\n") \
+    X(REST, s->epoch_borders > 0, "Epoch borders: {border} each, from the call of set_epoch to " \
+      "the next epoch's first batch, {borders} % of the run; nothing is fetched for an epoch " \
+      "before.\n") \
+    X(REST, s->plan_bytes > 0, "Memory: {plan} are planned, with ") \
+    X(REST, chunks, "records of {slots} chunks") \
+    X(REST, !chunks, "{slots} batch slots") \
+    X(REST, true, " (prefetch_factor {prefetch_factor} + max_held {max_held}).\n")
+
+/* Fields that are told as they are. */
+#define DLPI_COUNTS(X) \
+    X(s, batches) X(s, prefetch_factor) X(s, max_held) X(s, slots) X(s, cpus) X(s, tunes) \
+    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, retried) X(g, replaced) X(g, left_out) \
+    X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
+    X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
+    X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
+    X(c, device_filled) X(c, in_use) X(c, seams)
+#define DLPI_INTS(X) \
+    X(g, workers) X(g, workers_min) X(g, workers_max) X(g, in_flight) X(w, worker) X(w, tid) \
+    X(w, pid) X(k, from) X(k, to)
+
+/* Other numbers: a name, a form (dlpi_num_FORM), a value. */
+#define DLPI_NUMBERS(X) \
+    X(next, limit, s, v->next_limit) X(then, limit, s, x->f.then) X(elapsed, ns, s->elapsed_ns) \
+    X(rate, of, l->rate) X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) \
+    X(twice, of, 2 * l->rate) X(rate_more, of, v->rate_plus_one) \
+    X(one_more, int, g->workers + INT64_C(1)) X(more, int, (int64_t)x->f.more) \
+    X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
+    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, ns, s->step_ns / s->batches) \
+    X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
+    X(core_wait, percent, 1 - l->used / l->cores) \
+    X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
+    X(util, percent, l->util[i]) X(useful, of, l->useful[i]) \
+    X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, ns, g->p50_ns) \
+    X(p99, ns, g->p99_ns) X(age, ns, w->current_age_ns) X(at, ns, k->at_ns) \
+    X(batch_ns, ns, (uint64_t)batch_ns) \
+    X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
+    X(work, ns, (uint64_t)work) X(without, ns, (uint64_t)without) \
+    X(cell_bytes, bytes, (double)g->cell_bytes) X(kept, share, g->inputs_items, g->inputs) \
+    X(none, share, g->inputs_empty, g->inputs) \
+    X(made, of, (double)g->inputs_items / (double)g->inputs) \
+    X(inputs_a_row, of, (double)g->inputs / (double)g->inputs_items) \
+    X(least_share, share, y->least, y->items) X(most_share, share, y->most, y->items) \
+    X(left, share, y->left_out, y->items) X(weight_least, share, y->weights_least, y->weights) \
+    X(weight_most, share, y->weights_most, y->weights) \
+    X(weight_left, percent, 1 - y->all * (double)y->weights_least / (double)y->weights) \
+    X(hits, share, s->cache_hits, s->cache_hits + s->cache_misses) \
+    X(lookups, of, (double)(s->cache_hits + s->cache_misses)) \
+    X(cached, bytes, (double)s->cache_bytes) X(cache, bytes, (double)s->cache_capacity) \
+    X(cache_share, share, s->cache_capacity, s->cache_all_bytes) \
+    X(seam_bytes, bytes, (double)c->seam_bytes) X(border, ns, s->epoch_wait_ns / s->epoch_borders) \
+    X(borders, share, s->epoch_wait_ns, s->elapsed_ns) X(plan, bytes, (double)s->plan_bytes)
+
+/* Words: a name, what it stands for. */
+#define DLPI_WORDS(X) \
+    X(name, g->name) X(first_skip, skip) X(es, s->batches == 1 ? " is" : "es are") \
+    X(s, g->workers == 1 ? "" : "s") X(are, g->workers == 1 ? " is" : "s are") \
+    X(seams_were, c->seams == 1 ? " spanned chunks and was" : "es spanned chunks and were") \
+    X(raise, g->workers > 0 ? "raise" : "set") X(field, dlpi_stage_field(g)) \
+    X(setting, dlpi_stage_setting(s, g)) X(slow, dlpi_stage_slow(g)) \
+    X(unit, dlpi_stage_unit(s, g)) X(items, words->items ? words->items : "items") \
+    X(windows, words->windows ? words->windows : "items") X(foretold, x->f.words) \
+    X(signal, dlpi_signal_text((uint32_t)g->died_by))
+
+/* clang-format on */
+
+/* ---- explain: the table of sentences, told ---- */
+
+/* What is told, and of what. */
+typedef struct dlpi_tale {
+    dlpi_text *t;
+    const dlp_stats *s;
+    const dlpi_load *l;
+    const dlpi_verdict *v;
+    const dlp_stage_stats *g; /* the stage that a sentence is about */
+    const dlp_tune_note *k;   /* and the tuner's decision */
+    dlpi_foretold f;
+    bool open; /* a sentence's line is not ended */
+} dlpi_tale;
+
+typedef struct dlpi_row {
+    int group;
+    bool holds;
+    const char *says;
+} dlpi_row;
+
+/* True if the row is said now. topic: the last sentence of this group. */
+static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const char **topic) {
+    const char *says = row->says;
+    const bool begins = says[0] >= 'A' && says[0] <= 'Z';
+    if (row->group != group || !row->holds || begins == x->open) return false;
+    if (begins && strncmp(says, *topic, 4) == 0) return false;
+    if (begins) *topic = says;
+    x->open = says[strlen(says) - 1] != '\n';
+    return true;
+}
+
+#define DLPI_IS(id) (n == sizeof #id - 1 && memcmp(at, #id, n) == 0)
+#define DLPI_SAY_COUNT(of, id) \
+    if (DLPI_IS(id)) dlpi_text_add(x->t, "%" PRIu64, (uint64_t)(of)->id);
+#define DLPI_SAY_INT(of, id) \
+    if (DLPI_IS(id)) dlpi_text_add(x->t, "%" PRId32, (of)->id);
+#define DLPI_SAY_NUMBER(id, form, ...) \
+    if (DLPI_IS(id)) dlpi_text_add(x->t, "%s", dlpi_num_##form(__VA_ARGS__).s);
+#define DLPI_SAY_WORD(id, word) \
+    if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
+#define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
+
+static void dlpi_tell(dlpi_tale *x, int group) {
+    const dlp_stats *s = x->s;
+    const dlpi_load *l = x->l;
+    const dlpi_verdict *v = x->v;
+    const dlp_stage_stats *g = x->g;
+    const dlp_tune_note *k = x->k;
+    const dlp_stream_stats *y = &g->spread;
+    const dlp_chunk_stats *c = &s->chunks;
     const dlp_worker_stats *w = &s->longest;
-    const dlp_stage_stats *g = &s->stages[w->stage >= 0 && w->stage < n_stages ? w->stage : 0];
-    uint64_t age = w->current_age_ns;
-    if (age < 100000000 || (age < 1000000000 && age / 2 < g->p99_ns)) return;
-    dlpi_text_add(t,
-                  "Longest: worker %d of '%.31s' (thread %d of process %d) has been at %s %" PRIu64
-                  " for %s; p99 is %s.\n",
-                  w->worker, g->name, w->tid, w->pid, dlpi_stage_unit(s, g), w->current_index,
-                  dlpi_num_ns(age).s, g->p99_ns ? dlpi_num_ns(g->p99_ns).s : "not known");
-}
-
-static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) {
-    for (int i = 0; i < n_stages; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->retried + g->replaced + g->left_out > 0) {
-            dlpi_text_add(t,
-                          "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
-                          " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
-                          g->name, g->retried, g->replaced, g->left_out);
+    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
+    const dlpi_reader_words reader = dlpi_stage_reader(g), *r = &reader;
+    const uint64_t age = w->current_age_ns;
+    const int i = (int)(g - s->stages);
+    const bool chunks = dlpi_of_chunks(s), batches = dlpi_stage_takes_batches(g);
+    const bool last = v->next_limit == v->limiting_stage, uneven = y->most > y->least;
+    const bool crowded = v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s);
+    const bool none = x->f.n == 0 || (x->f.n < 0 && v->rate_plus_one < v->rate * 1.05);
+    const bool taken = l->used < 0.9 && l->cores > l->used;
+    const bool filters = words->items == NULL && g->inputs_items > 0 && g->inputs_empty > 0 &&
+                         g->inputs_items + g->inputs_empty == g->inputs;
+    const bool hangs = age >= 1000000000 || (age >= 100000000 && age / 2 >= g->p99_ns);
+    const double out = (double)g->in_flight_ns / (double)g->busy_ns;
+    const double batch_ns = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
+    const double without = work + (double)s->step_ns / (double)s->batches;
+    const bool hurried =
+        work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns;
+    const dlpi_row rows[] = {DLPI_SENTENCES(DLPI_ROW_OF)};
+    const char *topic = "";
+    char skip[640] = "";
+    if (group == DLPI_OF_SKIP) dlp_error_format(&s->first_skip, skip, sizeof skip);
+    for (const dlpi_row *row = rows; row < rows + sizeof rows / sizeof *rows; row++) {
+        if (!dlpi_row_next(x, row, group, &topic)) continue;
+        for (const char *at = row->says; *at != 0;) {
+            size_t n = strcspn(at, "{");
+            dlpi_text_add(x->t, "%.*s", (int)n, at);
+            if (at[n] == 0) break;
+            at += n + 1;
+            n = strcspn(at, "}");
+            DLPI_COUNTS(DLPI_SAY_COUNT)
+            DLPI_INTS(DLPI_SAY_INT)
+            DLPI_NUMBERS(DLPI_SAY_NUMBER)
+            DLPI_WORDS(DLPI_SAY_WORD)
+            at += n + 1;
         }
-        if (g->restarts > 0) {
-            dlpi_text_add(t,
-                          "Deaths: workers of '%.31s' were replaced %" PRIu64
-                          " times, the last of them died by %s; no item is lost.\n",
-                          g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
+    }
+}
+
+/* Tell some groups, of each stage those that are told of stages. */
+static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
+    static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_INPUTS | 1u << DLPI_OF_STREAMS |
+                                 1u << DLPI_OF_PACKING | 1u << DLPI_OF_PARTS | 1u << DLPI_OF_TIME |
+                                 1u << DLPI_OF_IDLE | 1u << DLPI_OF_ERRORS | 1u << DLPI_OF_TUNED;
+    for (int group = from; group <= to; group++)
+        for (int i = 0; i < ((each >> group & 1) ? x->l->n : 1); i++) {
+            if (each >> group & 1) x->g = &x->s->stages[i];
+            if (group == DLPI_OF_PACKING) dlpi_explain_packing(x->t, x->g);
+            dlpi_tell(x, group);
         }
-    }
-    if (s->first_skip.code != 0) {
-        char line[640];
-        dlp_error_format(&s->first_skip, line, sizeof line);
-        dlpi_text_add(t, "First replaced or left out: %s\n", line);
-    }
 }
 
-/* How many workers tuned stages have, and the last decisions. */
-static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
-    static const char *const why[] = {
-        "", "the consumer waited, its workers were busy", "batches were ready, workers had no work",
-        "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
-    uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
-    for (int i = 0; i < n_stages; i++)
-        if (s->stages[i].workers_max > 0)
-            dlpi_text_add(
-                t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64 " times.\n",
-                s->stages[i].workers, s->stages[i].name, s->stages[i].workers_min,
-                s->stages[i].workers_max, s->tunes);
-    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
-        const dlp_tune_note *k = &s->tune[i];
-        if (k->stage < 0 || k->stage >= n_stages || k->reason < 1 || k->reason > DLP_TUNE_SET)
-            continue;
-        dlpi_text_add(t, "Tuned: after %s '%.31s' %d -> %d: %s.\n", dlpi_num_ns(k->at_ns).s,
-                      s->stages[k->stage].name, k->from, k->to, why[k->reason]);
-    }
-}
-
-/* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
-static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
-    uint64_t looks = s->cache_hits + s->cache_misses;
-    if (s->cache_capacity == 0) return;
-    dlpi_text_add(t, "Cache: %s %% of %s lookups hit; %s of %s are in use",
-                  dlpi_num_percent(looks > 0 ? (double)s->cache_hits / (double)looks : 0).s,
-                  dlpi_num_of((double)looks).s, dlpi_num_bytes((double)s->cache_bytes).s,
-                  dlpi_num_bytes((double)s->cache_capacity).s);
-    if (s->cache_capacity >= s->cache_all_bytes)
-        dlpi_text_add(t, "; it has room for all items.\n");
-    else
-        dlpi_text_add(
-            t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64 " would keep all.\n",
-            dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
-            s->cache_all_bytes);
-}
-
-/* What it costs that epochs don't overlap. */
-static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
-    double n = (double)s->epoch_borders;
-    if (s->epoch_borders == 0) return;
-    dlpi_text_add(t,
-                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
-                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
-                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
-                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
-}
-
-static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
-    if (s->plan_bytes > 0) {
-        dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
-                      (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
-    }
+/* What limits, and what to change. */
+static void dlpi_tell_limit(dlpi_tale *x) {
+    static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH,
+                                 DLPI_OF_UNKNOWN};
+    const int limit = x->v->limiting_stage, busiest = x->l->busiest;
+    for (int i = 0; i < x->l->n; i++)
+        if (dlpi_stage_reader(x->g = &x->s->stages[i]).alone != 0) {
+            dlpi_tell(x, DLPI_OF_PRODUCERS);
+            return;
+        }
+    x->g = &x->s->stages[limit >= 0 ? limit : busiest >= 0 ? busiest : 0];
+    if (limit == DLPI_LIMIT_PREFETCH)
+        dlpi_prefetch_foretell(x->s, x->l, &x->f);
+    else if (limit >= 0 && x->g->workers <= 0)
+        dlpi_inline_foretell(x->s, x->l, limit, &x->f);
+    dlpi_tell(x, limit < 0                                        ? groups[-1 - limit]
+                 : x->g->workers <= 0                             ? DLPI_OF_INLINE
+                 : dlpi_stage_has_many(x->g) && x->g->busy_ns > 0 ? DLPI_OF_FLIGHT
+                                                                  : DLPI_OF_WORKERS);
+    if (limit == DLPI_LIMIT_PREFETCH) dlpi_tell_groups(x, DLPI_OF_SKEW, DLPI_OF_SKEW);
 }
 
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_load l;
-    if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
-    dlpi_verdict v = dlpi_verdict_of(s);
+    if (s == NULL || (buf == NULL && size > 0)) return DLP_ERR_ARG;
+    const dlpi_verdict v = dlpi_verdict_of(s);
+    dlpi_tale x = {.t = &t, .s = s, .l = &l, .v = &v, .g = s->stages, .k = s->tune};
+    const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
-    if (dlpi_explain_writers(&t, s)) {
-    } else if (v.limiting_stage >= 0) {
-        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
-                                                 : dlpi_explain_inline)(&t, s, &l, &v);
-    } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
-        dlpi_explain_consumer(&t, s, &l);
-    } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
-        dlpi_explain_cores(&t, s, &l);
-    } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
-        dlpi_explain_prefetch(&t, s, &l);
-    } else if (s->batches == 0) {
-        dlpi_text_add(&t,
-                      "Limit: not known: no batch has been delivered yet, %s after the start.\n",
-                      dlpi_num_ns(s->elapsed_ns).s);
-    } else {
-        dlpi_text_add(&t,
-                      "Limit: not known yet: %" PRIu64
-                      " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
-                      s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
+    dlpi_tell_limit(&x);
+    x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];
+    dlpi_tell_groups(&x, DLPI_OF_LONGEST, DLPI_OF_TUNED);
+    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
+        x.k = &s->tune[i];
+        if (x.k->stage < 0 || x.k->stage >= l.n) continue;
+        x.g = &s->stages[x.k->stage];
+        dlpi_tell(&x, DLPI_OF_NOTE);
     }
-    dlpi_explain_longest(&t, s, l.n);
-    for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
-    for (int i = 0; i < l.n; i++) dlpi_explain_streams(&t, &s->stages[i]);
-    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]);
-    if (l.rate > 0) {
-        dlpi_explain_parts(&t, s, &l);
-        dlpi_explain_short(&t, s, &l);
-        dlpi_explain_rest(&t, s, &l);
-    }
-    dlpi_explain_errors(&t, s, l.n);
-    dlpi_explain_tune(&t, s, l.n);
-    dlpi_explain_cache(&t, s);
-    dlpi_explain_chunks(&t, &s->chunks);
-    dlpi_explain_borders(&t, s);
-    dlpi_explain_memory(&t, s);
+    dlpi_tell(&x, DLPI_OF_REST);
     return dlpi_text_length(&t);
 }
 
