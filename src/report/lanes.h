@@ -19,6 +19,19 @@ typedef struct dlpi_lane {
     int n;
 } dlpi_lane;
 
+enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
+
+/* What events are called in a trace and in a picture, and their colour there. */
+static const struct {
+    const char *name, *words, *colour;
+} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", ""},
+                                        {"work", "work", "w"},
+                                        {"wait", "waiting", "q"},
+                                        {"step", "step", "w"},
+                                        {"epoch", "between epochs", "e"},
+                                        {"starved", "starved", "s"},
+                                        {"blocked", "blocked", "b"}};
+
 typedef struct dlpi_sample {
     uint64_t at_ns;
     double value;
@@ -41,6 +54,25 @@ typedef struct dlpi_picture {
     const dlp_stats *stats;         /* NULL: not known */
     const dlp_trace_window *window; /* NULL: the newest stretch */
 } dlpi_picture;
+
+/* Text built by several calls, cut like snprintf's. */
+typedef struct dlpi_text {
+    char *buf;
+    size_t size, len;
+} dlpi_text;
+
+__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
+                                                                ...) {
+    size_t room = t->len < t->size ? t->size - t->len : 0;
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
+    va_end(a);
+    t->len += n > 0 ? (size_t)n : 0;
+}
+
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
 
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {

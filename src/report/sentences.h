@@ -3,7 +3,8 @@
 #include "report/words.h"
 /* ---- explain: a table of conditions, sentences and the numbers in them ---- */
 
-/* clang-format off: it would take each row apart */
+/* The formatter would take each row apart. */
+/* clang-format off */
 
 /* Groups of sentences. One of the first eight says what limits, and what to change. The groups from
    LONGEST on are told in this order. */

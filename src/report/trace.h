@@ -6,9 +6,7 @@
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
-    static const char *const kinds[] = {"other", "work",    "wait",   "step",
-                                        "epoch", "starved", "blocked"};
-    const char *kind = kinds[e->kind < 7 ? e->kind : 0];
+    const char *kind = dlpi_event_kinds[e->kind < DLPI_EVENT_KINDS ? e->kind : 0].name;
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
     dlpi_out_print(o,
                    ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64

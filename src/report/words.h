@@ -3,26 +3,7 @@
 #include "api/stats.h"
 #include "build/kinds.h"
 #include "report/lanes.h"
-/* ---- words: text in a buffer, and how stages and their fields are called ---- */
-
-/* Text built by several calls, cut like snprintf's. */
-typedef struct dlpi_text {
-    char *buf;
-    size_t size, len;
-} dlpi_text;
-
-__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
-                                                                ...) {
-    size_t room = t->len < t->size ? t->size - t->len : 0;
-    va_list a;
-    va_start(a, format);
-    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
-    va_end(a);
-    t->len += n > 0 ? (size_t)n : 0;
-}
-
-/* The length of the whole text, as snprintf tells it. */
-static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
+/* ---- words: how stages and their fields are called ---- */
 
 /* True if stages get chunks in place of batches of rows: a lender splits them. */
 static bool dlpi_of_chunks(const dlp_stats *s) {
