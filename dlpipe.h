@@ -29150,16 +29150,16 @@ static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
 /* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
 __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, const char *format,
                                                                  ...) {
-    char line[1024];
+    enum { MOST = 1024 };
     va_list a;
+    if (sizeof o->buf - o->n < MOST) dlpi_out_flush(o);
     va_start(a, format);
-    int n = vsnprintf(line, sizeof line, format, a);
+    int n = vsnprintf(o->buf + o->n, MOST, format, a);
     va_end(a);
-    if (n < 0 || (size_t)n >= sizeof line) {
+    if (n >= 0 && n < MOST)
+        o->n += (size_t)n;
+    else
         o->errnum = o->errnum ? o->errnum : EOVERFLOW;
-        return;
-    }
-    dlpi_out_bytes(o, line, (size_t)n);
 }
 
 /* A regular or new file is written beside itself and renamed, so that a failure leaves what was
@@ -29270,6 +29270,19 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
     }
 }
 
+/* What writes the lanes, counters and statistics of a picture: as a trace, or as a timeline. */
+typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
+
+static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) return rc;
+    rc = pen(&o, p);
+    if (rc != DLP_OK) o.errnum = ENOMEM;
+    int closed = dlpi_out_close(&o);
+    return rc != DLP_OK ? rc : closed;
+}
+
 /* ---- Chrome trace-event JSON:
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
@@ -29319,7 +29332,7 @@ static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     }
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+static int dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
@@ -29341,14 +29354,7 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     }
     for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
-}
-
-static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, p);
-    return dlpi_out_close(&o);
+    return DLP_OK;
 }
 
 /* ---- the timeline: one SVG ---- */
@@ -29376,7 +29382,7 @@ typedef struct dlpi_view {
     uint64_t t0, t1;
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
-    int pitch, bar, font;
+    int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
@@ -30075,16 +30081,6 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
-}
-
-static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, p);
-    if (rc != DLP_OK) { o.errnum = ENOMEM; }
-    int closed = dlpi_out_close(&o);
-    return rc != DLP_OK ? rc : closed;
 }
 
 /* ---- words: how stages and their fields are called ---- */
@@ -31222,42 +31218,20 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
 
 /* ---- of what is seen ---- */
 
-static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
-    for (int i = 0; i < n; i++) { free((void *)lanes[i].events); }
-    free(lanes);
-}
-
-/* Copy one lane's events. Their number is not known beforehand: ask again with more room until
-   some is left. */
-static int dlpi_lane_take(const dlpi_seen *s, uint32_t i, dlpi_lane *lane) {
-    for (int room = 256;; room *= 4) {
-        dlp_trace_event *events = malloc((size_t)room * sizeof *events);
-        if (events == NULL) { return DLP_ERR_MEMORY; }
-        int n = dlpi_trace_lane(s, i, events, room, lane->name);
-        if (n < room || room >= 1 << 22) {
-            lane->events = events;
-            lane->n = n;
-            return DLP_OK;
-        }
-        free(events);
+/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
+   its ring. Both are to be freed, also after an error. */
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
+    const size_t n = (size_t)s->n_workers + 1;
+    const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
+    *lanes = calloc(n, sizeof **lanes);
+    *events = malloc((n * room + 1) * sizeof **events);
+    if (*lanes == NULL || *events == NULL) return DLP_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_lane *lane = &(*lanes)[i];
+        lane->group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        lane->events = *events + i * room;
+        lane->n = dlpi_trace_lane(s, i, *events + i * room, (int)room, lane->name);
     }
-}
-
-static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **out, int *n_out) {
-    const uint32_t n = s->n_workers + 1;
-    int rc = DLP_OK;
-    dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
-    if (lanes == NULL) { return DLP_ERR_MEMORY; }
-    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) {
-        lanes[i].group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
-        rc = dlpi_lane_take(s, i, &lanes[i]);
-    }
-    if (rc != DLP_OK) {
-        dlpi_lanes_free(lanes, (int)n);
-        return rc;
-    }
-    *out = lanes;
-    *n_out = (int)n;
     return DLP_OK;
 }
 
@@ -31294,31 +31268,24 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
     return DLP_OK;
 }
 
-/* with: its curves, its window. */
-static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
-    dlpi_picture p = *with;
-    dlpi_lane *lanes;
-    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
-    if (rc != DLP_OK) { return rc; }
-    p.lanes = lanes;
-    rc = dlpi_picture_trace(&p, path);
-    dlpi_lanes_free(lanes, p.n_lanes);
-    return rc;
-}
-
-static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+/* Write a trace or a timeline. with: its curves and its window. */
+static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
+                              const char *path) {
     dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int rc;
-    dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, p.n_lanes);
-    p.lanes = lanes;
-    p.stats = &stats;
-    rc = dlpi_picture_timeline(&p, path);
-    dlpi_lanes_free(lanes, p.n_lanes);
+    dlp_trace_event *events;
+    int rc = dlpi_lanes_take(s, &lanes, &events);
+    if (rc == DLP_OK) {
+        dlpi_stats(s, &stats);
+        p.n_lanes = (int)s->n_workers + 1;
+        if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
+        p.lanes = lanes;
+        p.stats = &stats;
+        rc = dlpi_picture_write(&p, pen, path);
+    }
+    free(events);
+    free(lanes);
     return rc;
 }
 
@@ -33305,8 +33272,7 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* Write a picture, or a trace, with the counters. right: the call's arguments are. */
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window,
-                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+                              const dlp_trace_window *window, dlpi_pen *pen) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
     dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
     dlpi_seen s;
@@ -33315,17 +33281,17 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     memset(curves, 0, sizeof curves);
     with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = write(&s, &with, path);
+    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
     dlpi_curves_free(curves, p->d.n_counters);
     return rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_write_trace);
+    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {

@@ -27,7 +27,7 @@ typedef struct dlpi_view {
     uint64_t t0, t1;
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
-    int pitch, bar, font;
+    int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
@@ -726,14 +726,4 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
-}
-
-static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, p);
-    if (rc != DLP_OK) { o.errnum = ENOMEM; }
-    int closed = dlpi_out_close(&o);
-    return rc != DLP_OK ? rc : closed;
 }

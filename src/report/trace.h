@@ -51,7 +51,7 @@ static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     }
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+static int dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
@@ -73,12 +73,5 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     }
     for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
-}
-
-static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, p);
-    return dlpi_out_close(&o);
+    return DLP_OK;
 }
