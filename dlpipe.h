@@ -28735,6 +28735,12 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 
+/* What a worker counts, for its own figures and for its stage's; and for its stage's alone. */
+#define DLPI_WORKER_COUNTS(X) \
+    X(items) X(bytes) X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns)
+#define DLPI_STAGE_COUNTS(X) X(retried) X(replaced) X(left_out) X(in_flight_ns)
+#define DLPI_ADD_COUNT(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
+
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
     const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
@@ -28745,13 +28751,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->worker = (int32_t)i - st->first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
-    out->items = DLPI_LOAD_RLX(&b->items);
-    out->bytes = DLPI_LOAD_RLX(&b->bytes);
-    out->busy_ns = DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
+    DLPI_WORKER_COUNTS(DLPI_ADD_COUNT)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     out->process = st->process;
@@ -28760,11 +28760,12 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
+/* Add up the histograms of n workers. Returns how many times they have. */
+static uint64_t dlpi_hist_sum(const dlpi_seen *s, uint32_t first, int workers, uint64_t *hist) {
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
+    for (int k = 0; k < workers; k++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, first + (uint32_t)k);
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
             uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
@@ -28783,17 +28784,8 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
-    out->items += DLPI_LOAD_RLX(&b->items);
-    out->bytes += DLPI_LOAD_RLX(&b->bytes);
-    out->retried += DLPI_LOAD_RLX(&b->retried);
-    out->replaced += DLPI_LOAD_RLX(&b->replaced);
-    out->left_out += DLPI_LOAD_RLX(&b->left_out);
-    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    DLPI_WORKER_COUNTS(DLPI_ADD_COUNT)
+    DLPI_STAGE_COUNTS(DLPI_ADD_COUNT)
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -28816,7 +28808,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
-    n = dlpi_hist_sum(s, st, hist);
+    n = dlpi_hist_sum(s, (uint32_t)st->first_worker, st->n_workers, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
     out->p95_ns = dlpi_percentile(hist, n, 95);
     out->p99_ns = dlpi_percentile(hist, n, 99);
@@ -28879,8 +28871,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
-    uint64_t hist[DLPI_HIST], n = 0;
+    uint64_t hist[DLPI_HIST], n;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
     out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
@@ -28895,7 +28886,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
     out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
+    n = dlpi_hist_sum(s, s->n_workers, 1, hist);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -28974,14 +28965,15 @@ enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
 
 /* What events are called in a trace and in a picture, and their colour there. */
 static const struct {
-    const char *name, *words, *colour;
-} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", ""},
-                                        {"work", "work", "w"},
-                                        {"wait", "waiting", "q"},
-                                        {"step", "step", "w"},
-                                        {"epoch", "between epochs", "e"},
-                                        {"starved", "starved", "s"},
-                                        {"blocked", "blocked", "b"}};
+    const char *name, *words;
+    char colour;
+} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", 0},
+                                        {"work", "work", 'w'},
+                                        {"wait", "waiting", 'q'},
+                                        {"step", "step", 'w'},
+                                        {"epoch", "between epochs", 'e'},
+                                        {"starved", "starved", 's'},
+                                        {"blocked", "blocked", 'b'}};
 
 typedef struct dlpi_sample {
     uint64_t at_ns;
@@ -29440,15 +29432,14 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int n = lanes[i].n;
-        if (n > 0) {
-            const dlp_trace_event *e = lanes[i].events;
-            starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
-            steps = lanes[i].group < 0 ? starts[m] : steps;
-            m++;
-            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
-            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
-        }
+        const dlp_trace_event *e = lanes[i].events, *last;
+        if (lanes[i].n <= 0) continue;
+        last = e + lanes[i].n - 1;
+        starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+        steps = lanes[i].group < 0 ? starts[m] : steps;
+        m++;
+        oldest = e->begin_ns < oldest ? e->begin_ns : oldest;
+        v->t1 = last->end_ns > v->t1 ? last->end_ns : v->t1;
     }
     v->which = "all that is recorded";
     if (m > 0) {
@@ -29458,10 +29449,9 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < steps ? steps : v->t0; /* a picture of steps, however rarely others work */
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
-        if (v->t0 > oldest) {
+        if (v->t0 > oldest)
             v->which = most ? "the newest stretch that most lanes have recorded"
                             : "the newest stretch that all lanes have recorded";
-        }
     }
     free(starts);
     return DLP_OK;
@@ -29480,15 +29470,13 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     uint64_t wait = 0, waited_for = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
         const dlp_trace_event *e = &consumer->events[i];
-        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
-        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+        const bool epoch = w->what == DLP_WINDOW_EPOCH, waits = e->kind == DLP_TRACE_WAIT;
+        if (waits && e->sequence != waited_for) {
             wait = e->begin_ns;
             waited_for = e->sequence;
         }
-        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
-        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
-            continue;
-        }
+        if (e->kind != DLP_TRACE_STEP && (epoch || !waits)) continue;
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) continue;
         if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
         v->t1 = e->end_ns;
     }
@@ -29500,9 +29488,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
         const dlp_trace_event *e = &consumer->events[i];
         bool first = e->sequence == 0; /* the start-up, which is known to be long */
         if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
-        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
-            stall = e;
-        }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) stall = e;
     }
     if (stall == NULL) { return; }
     margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
@@ -29561,9 +29547,8 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
+            if (known && e->epoch != epoch)
                 dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
-            }
             known = true;
             epoch = e->epoch;
             border = UINT64_MAX;
@@ -29609,6 +29594,13 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
     dlpi_out_print(o, "<text class=\"%s\" x=\"%d\" y=\"%d\">", kind, x, y);
     dlpi_out_escaped(o, s, 512, units, false);
     dlpi_out_print(o, "</text>\n");
+}
+
+/* The beginning of a rect; x and width in hundredths of a pixel. */
+static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
+                          const char *end) {
+    dlpi_out_print(o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"%s",
+                   kind, x / 100, x % 100, y, width / 100, width % 100, height, end);
 }
 
 /* A box in whole pixels. */
@@ -29808,17 +29800,13 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     const bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
     int a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
     int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    const char css[] = {dlpi_event_kinds[kind].colour, on_batch ? (char)('0' + colour) : 0, 0};
     char number[24];
     if (w <= 0) { return; }
     w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
     y += kind == DLP_TRACE_STARVED ? h - thin : 0;
     h = kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED ? thin : h;
-    snprintf(number, sizeof number, "%d", colour);
-    dlpi_out_print(o,
-                   "<rect class=\"%s%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" "
-                   "height=\"%d\">",
-                   dlpi_event_kinds[kind].colour, on_batch ? number : "", a / 100, a % 100, y,
-                   w / 100, w % 100, h);
+    dlpi_svg_rect(o, css, a, w, y, h, ">");
     dlpi_run_title(o, v, lane, r, kind, on_batch);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
@@ -29903,11 +29891,7 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
 }
 
 static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
-    if (to > from) {
-        dlpi_out_print(
-            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
-    }
+    if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
 /* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
@@ -30002,9 +29986,7 @@ static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mea
 static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
     double mean[DLPI_SVG_PLOT], top = c->most;
     int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
-    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
-        top = mean[x] > top ? mean[x] : top;
-    }
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) top = mean[x] > top ? mean[x] : top;
     dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
     dlpi_svg_grid(o, v, y, height);
     dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
@@ -30014,9 +29996,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
             double share = top > 0 ? mean[x] / top : 0;
             int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
             int up = height * 10 - h;
-            if (h != last) {
-                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
-            }
+            if (h != last) dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
             last = h;
         }
         dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
@@ -30029,9 +30009,8 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
     if (p->n_curves == 0) { return y; }
     dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < p->n_curves; i++) {
+    for (int i = 0; i < p->n_curves; i++)
         dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
-    }
     dlpi_svg_borders(o, v, y, p->n_curves * DLPI_SVG_CURVE);
     return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
 }
@@ -30438,6 +30417,13 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if a step keeps the device busy, not a core: it comes after a transfer stage. */
+static bool dlpi_steps_idle(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
+        if (dlpi_words_ops(&s->stages[i])->sink != NULL) return true;
+    return false;
+}
+
 /* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
    one core at most, so the cores in use do not tell. */
 static bool dlpi_cores_crowded(const dlp_stats *s) {
@@ -30448,11 +30434,12 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
     return false;
 }
 
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
-static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
+/* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
+   keeps a core busy, unless it is idle. */
+static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
     double waits = 0;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
         cpu += (double)s->stages[i].cpu_ns;
         waits += dlpi_stage_core_wait(&s->stages[i]);
     }
@@ -30480,10 +30467,10 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
 
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
-    bool idle = d->step_idle != 0, full;
+    const bool idle = d->step_idle != 0 || dlpi_steps_idle(s);
+    bool full;
     double used, wanted;
-    for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
-    used = dlpi_sim_measured_cores(s, idle, &wanted);
+    used = dlpi_measured_cores(s, idle, &wanted);
     full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
@@ -30672,13 +30659,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
-    double cpu_ns = 0, waits_ns = 0, cores_ns;
-    bool device = false;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        cpu_ns += (double)g->cpu_ns;
-        waits_ns += dlpi_stage_core_wait(g);
-        device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
@@ -30690,10 +30672,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
-    /* A step on the host keeps a core busy; one after a transfer stage keeps the device busy. */
-    cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
-    l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
-    l->cores = l->used + waits_ns / cores_ns;
+    l->used = dlpi_measured_cores(s, dlpi_steps_idle(s), &l->cores) / (s->cpus > 0 ? s->cpus : 1);
+    l->cores /= s->cpus > 0 ? s->cpus : 1;
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 

@@ -23,14 +23,15 @@ enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
 
 /* What events are called in a trace and in a picture, and their colour there. */
 static const struct {
-    const char *name, *words, *colour;
-} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", ""},
-                                        {"work", "work", "w"},
-                                        {"wait", "waiting", "q"},
-                                        {"step", "step", "w"},
-                                        {"epoch", "between epochs", "e"},
-                                        {"starved", "starved", "s"},
-                                        {"blocked", "blocked", "b"}};
+    const char *name, *words;
+    char colour;
+} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", 0},
+                                        {"work", "work", 'w'},
+                                        {"wait", "waiting", 'q'},
+                                        {"step", "step", 'w'},
+                                        {"epoch", "between epochs", 'e'},
+                                        {"starved", "starved", 's'},
+                                        {"blocked", "blocked", 'b'}};
 
 typedef struct dlpi_sample {
     uint64_t at_ns;

@@ -68,13 +68,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
-    double cpu_ns = 0, waits_ns = 0, cores_ns;
-    bool device = false;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        cpu_ns += (double)g->cpu_ns;
-        waits_ns += dlpi_stage_core_wait(g);
-        device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
@@ -86,10 +81,8 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
-    /* A step on the host keeps a core busy; one after a transfer stage keeps the device busy. */
-    cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
-    l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
-    l->cores = l->used + waits_ns / cores_ns;
+    l->used = dlpi_measured_cores(s, dlpi_steps_idle(s), &l->cores) / (s->cpus > 0 ? s->cpus : 1);
+    l->cores /= s->cpus > 0 ? s->cpus : 1;
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 

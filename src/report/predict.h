@@ -304,6 +304,13 @@ static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
+/* True if a step keeps the device busy, not a core: it comes after a transfer stage. */
+static bool dlpi_steps_idle(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
+        if (dlpi_words_ops(&s->stages[i])->sink != NULL) return true;
+    return false;
+}
+
 /* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
    one core at most, so the cores in use do not tell. */
 static bool dlpi_cores_crowded(const dlp_stats *s) {
@@ -314,11 +321,12 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
     return false;
 }
 
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
-static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
+/* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
+   keeps a core busy, unless it is idle. */
+static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
     double waits = 0;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
         cpu += (double)s->stages[i].cpu_ns;
         waits += dlpi_stage_core_wait(&s->stages[i]);
     }
@@ -346,10 +354,10 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
 
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
-    bool idle = d->step_idle != 0, full;
+    const bool idle = d->step_idle != 0 || dlpi_steps_idle(s);
+    bool full;
     double used, wanted;
-    for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
-    used = dlpi_sim_measured_cores(s, idle, &wanted);
+    used = dlpi_measured_cores(s, idle, &wanted);
     full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {

@@ -85,15 +85,14 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int n = lanes[i].n;
-        if (n > 0) {
-            const dlp_trace_event *e = lanes[i].events;
-            starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
-            steps = lanes[i].group < 0 ? starts[m] : steps;
-            m++;
-            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
-            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
-        }
+        const dlp_trace_event *e = lanes[i].events, *last;
+        if (lanes[i].n <= 0) continue;
+        last = e + lanes[i].n - 1;
+        starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+        steps = lanes[i].group < 0 ? starts[m] : steps;
+        m++;
+        oldest = e->begin_ns < oldest ? e->begin_ns : oldest;
+        v->t1 = last->end_ns > v->t1 ? last->end_ns : v->t1;
     }
     v->which = "all that is recorded";
     if (m > 0) {
@@ -103,10 +102,9 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < steps ? steps : v->t0; /* a picture of steps, however rarely others work */
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
-        if (v->t0 > oldest) {
+        if (v->t0 > oldest)
             v->which = most ? "the newest stretch that most lanes have recorded"
                             : "the newest stretch that all lanes have recorded";
-        }
     }
     free(starts);
     return DLP_OK;
@@ -125,15 +123,13 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     uint64_t wait = 0, waited_for = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
         const dlp_trace_event *e = &consumer->events[i];
-        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
-        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+        const bool epoch = w->what == DLP_WINDOW_EPOCH, waits = e->kind == DLP_TRACE_WAIT;
+        if (waits && e->sequence != waited_for) {
             wait = e->begin_ns;
             waited_for = e->sequence;
         }
-        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
-        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
-            continue;
-        }
+        if (e->kind != DLP_TRACE_STEP && (epoch || !waits)) continue;
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) continue;
         if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
         v->t1 = e->end_ns;
     }
@@ -145,9 +141,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
         const dlp_trace_event *e = &consumer->events[i];
         bool first = e->sequence == 0; /* the start-up, which is known to be long */
         if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
-        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
-            stall = e;
-        }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) stall = e;
     }
     if (stall == NULL) { return; }
     margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
@@ -206,9 +200,8 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
+            if (known && e->epoch != epoch)
                 dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
-            }
             known = true;
             epoch = e->epoch;
             border = UINT64_MAX;
@@ -254,6 +247,13 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
     dlpi_out_print(o, "<text class=\"%s\" x=\"%d\" y=\"%d\">", kind, x, y);
     dlpi_out_escaped(o, s, 512, units, false);
     dlpi_out_print(o, "</text>\n");
+}
+
+/* The beginning of a rect; x and width in hundredths of a pixel. */
+static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
+                          const char *end) {
+    dlpi_out_print(o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"%s",
+                   kind, x / 100, x % 100, y, width / 100, width % 100, height, end);
 }
 
 /* A box in whole pixels. */
@@ -453,17 +453,13 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     const bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
     int a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
     int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    const char css[] = {dlpi_event_kinds[kind].colour, on_batch ? (char)('0' + colour) : 0, 0};
     char number[24];
     if (w <= 0) { return; }
     w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
     y += kind == DLP_TRACE_STARVED ? h - thin : 0;
     h = kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED ? thin : h;
-    snprintf(number, sizeof number, "%d", colour);
-    dlpi_out_print(o,
-                   "<rect class=\"%s%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" "
-                   "height=\"%d\">",
-                   dlpi_event_kinds[kind].colour, on_batch ? number : "", a / 100, a % 100, y,
-                   w / 100, w % 100, h);
+    dlpi_svg_rect(o, css, a, w, y, h, ">");
     dlpi_run_title(o, v, lane, r, kind, on_batch);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
@@ -548,11 +544,7 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
 }
 
 static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
-    if (to > from) {
-        dlpi_out_print(
-            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
-    }
+    if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
 /* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
@@ -647,9 +639,7 @@ static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mea
 static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
     double mean[DLPI_SVG_PLOT], top = c->most;
     int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
-    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
-        top = mean[x] > top ? mean[x] : top;
-    }
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) top = mean[x] > top ? mean[x] : top;
     dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
     dlpi_svg_grid(o, v, y, height);
     dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
@@ -659,9 +649,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
             double share = top > 0 ? mean[x] / top : 0;
             int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
             int up = height * 10 - h;
-            if (h != last) {
-                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
-            }
+            if (h != last) dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
             last = h;
         }
         dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
@@ -674,9 +662,8 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
     if (p->n_curves == 0) { return y; }
     dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < p->n_curves; i++) {
+    for (int i = 0; i < p->n_curves; i++)
         dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
-    }
     dlpi_svg_borders(o, v, y, p->n_curves * DLPI_SVG_CURVE);
     return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
 }
