@@ -30854,9 +30854,9 @@ enum {
    word of the lists below. */
 #define DLPI_SENTENCES(X) \
     X(PRODUCERS, true, "Limit: no producer lives, and {ended} of {writers} streams have ended.\n") \
-    X(PRODUCERS, r->last > 0, "Change: start producer {last} again, with its number: it is gone, " \
-      "and did not say the end.\n") \
-    X(PRODUCERS, true, "Change: start the producers that are missing, or set writers.\n") \
+    X(PRODUCERS, r->last > 0, "Change: start producer {last} again with the same number. It is " \
+      "gone and did not end its stream.\n") \
+    X(PRODUCERS, true, "Change: start the missing producers, or set writers.\n") \
     X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
       "{busy} % of its time; steps take {steps} %.\n") \
     X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
@@ -30867,26 +30867,26 @@ enum {
     X(INLINE, last, " that worker.\n") \
     X(INLINE, true, " {next}.\n") \
     X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
-    X(FLIGHT, true, "Limit: requests in flight: each of the {workers} worker{s} of '{name}' has " \
-      "{out} of {in_flight} out, which take p50 {p50}; the consumer waits {wait} % of the " \
-      "time.\n") \
+    X(FLIGHT, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
+      "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
+      "of the time.\n") \
     X(FLIGHT, out >= 0.8 * g->in_flight, "Change: raise in_flight, or {field}; twice as many " \
-      "give up to {twice} items/s, if the source bears them and prefetch_factor has as many " \
+      "give up to {twice} items/s if the source can serve them and prefetch_factor has as many " \
       "items.\n") \
     X(FLIGHT, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
-      "few items to have {in_flight} out; or the source refuses more.\n") \
+      "few items for {in_flight} requests. Or the source refuses more requests.\n") \
     X(WORKERS, true, "Limit: stage '{name}': its {workers} worker{are} {util} % busy, and the " \
       "consumer waits {wait} % of the time.\n") \
     X(WORKERS, dlpi_stage_slow(g) != NULL, "Change: it has one thread: {slow}.\n") \
-    X(WORKERS, g->workers < g->workers_max, "Change: workers are added as they are missed, up to " \
-      "workers_max = {workers_max}.\n") \
+    X(WORKERS, g->workers < g->workers_max, "Change: none; workers are added while they are " \
+      "needed, up to workers_max = {workers_max}.\n") \
     X(WORKERS, batches && g->workers >= (int)s->prefetch_factor, \
       "Change: raise prefetch_factor above {prefetch_factor}, and {field} with it: each batch in " \
       "flight has a worker already.\n") \
     X(WORKERS, v->next_limit == DLPI_LIMIT_PREFETCH, "Change: raise prefetch_factor above " \
       "{prefetch_factor}, then {field}: every item in flight has a worker already.\n") \
-    X(WORKERS, v->rate_plus_one < v->rate * 1.02, "Change: make it cheaper; one more worker " \
-      "would give nothing, for {next} would be the limit.\n") \
+    X(WORKERS, v->rate_plus_one < v->rate * 1.02, "Change: make the stage cheaper; one more " \
+      "worker would give nothing: {next} would be the limit.\n") \
     X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
@@ -30906,8 +30906,8 @@ enum {
       "{more}") \
     X(PREFETCH, true, "Change: raise prefetch_factor, for instance to {more}") \
     X(PREFETCH, x->f.deeper > 0, "; that should give about {deeper} items/s") \
-    X(PREFETCH, chunks, "; each chunk more takes about {batch_bytes}.\n") \
-    X(PREFETCH, true, "; each batch more takes about {batch_bytes}.\n") \
+    X(PREFETCH, chunks, "; each further chunk takes about {batch_bytes}.\n") \
+    X(PREFETCH, true, "; each further batch takes about {batch_bytes}.\n") \
     X(UNKNOWN, s->batches == 0, "Limit: not known: no batch has been delivered yet, {elapsed} " \
       "after the start.\n") \
     X(UNKNOWN, true, "Limit: not known yet: {batches} batch{es} delivered, and the first " \
@@ -30924,21 +30924,22 @@ enum {
     X(LONGEST, true, " not known.\n") \
     X(INPUTS, g->inputs > 0 && filters, "Inputs: '{name}' keeps {kept} %: {inputs_a_row} inputs " \
       "a row") \
-    X(INPUTS, g->inputs > 0, "Inputs: '{name}' makes {made} {items} of each; {none} % have none") \
-    X(INPUTS, g->window > 0, "; for windows of {window} {windows}, and to load ahead, there are " \
-      "{cells} cells, of {cell_bytes}") \
+    X(INPUTS, g->inputs > 0, "Inputs: '{name}' makes {made} {items} of each input; {none} % of " \
+      "the inputs have none") \
+    X(INPUTS, g->window > 0, "; {cells} cells of {cell_bytes} in all are for windows of {window} " \
+      "{windows}, and to load ahead") \
     X(INPUTS, true, ".\n") \
     X(STREAMS, y->counted > 0 && (y->streams > 1 || y->left_out > 0), \
-      "Streams: of {counted} of the {streams} that are read here a pass is counted: {least}") \
+      "Streams: {counted} of the {streams} streams of this rank are counted: {least}") \
     X(STREAMS, uneven, " to {most}") \
-    X(STREAMS, true, " {items} each") \
-    X(STREAMS, uneven, ", {least_share} to {most_share} % of theirs") \
+    X(STREAMS, true, " {items} in a pass") \
+    X(STREAMS, uneven, ", each {least_share} to {most_share} % of all") \
     X(STREAMS, y->left_out > 0 && y->drops == 2, "; an epoch leaves out at least {left} %") \
     X(STREAMS, y->left_out > 0 && y->drops != 2, "; an epoch leaves out {left} %") \
     X(STREAMS, true, ".\n") \
-    X(STREAMS, y->weights > 0 && y->all > 1, "Weights: of all {all} streams one has " \
+    X(STREAMS, y->weights > 0 && y->all > 1, "Weights: each of the {all} streams has " \
       "{weight_least} to {weight_most} % of the weight") \
-    X(STREAMS, y->drops != 0, "; if items are as many as weights say, an epoch leaves out " \
+    X(STREAMS, y->drops != 0, "; if the numbers of items follow the weights, an epoch leaves out " \
       "{weight_left} %") \
     X(STREAMS, true, ".\n") \
     X(PARTS, l->rate > 0 && g->cells > 0 && (double)s->part_wait_ns >= 0.02 * l->ns, \
@@ -30946,8 +30947,8 @@ enum {
       "of '{name}' load one in {p50} and are {busy} % busy; {raise} parts.workers.num_workers " \
       "({workers}) and queue_size ({cells}).\n") \
     X(RUN, l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every {batch_ns}: " \
-      "passing it from a worker to the consumer takes longer. With num_workers = 0 one should " \
-      "come every {without}.\n") \
+      "handing it from a worker to the consumer takes longer. With num_workers = 0 a batch " \
+      "should come every {without}.\n") \
     X(RUN, l->rate > 0, "Measured: {rate} items/s ({batch_rate} batches/s)") \
     X(TIME, g->p50_ns > 0, "; '{name}' takes p50 {p50}, p99 {p99}") \
     X(TIMES, true, ".\n") \
@@ -30957,8 +30958,8 @@ enum {
     X(IDLE, true, " prefetch_factor x batch_size = {useful} items are in flight.\n") \
     X(ERRORS, g->retried + g->replaced + g->left_out > 0, "Errors: stage '{name}': {retried} " \
       "retried, {replaced} replaced, {left_out} left out; dlp_pipe_skips names the last two.\n") \
-    X(ERRORS, g->restarts > 0, "Deaths: workers of '{name}' were replaced {restarts} times, the " \
-      "last of them died by {signal}; no item is lost.\n") \
+    X(ERRORS, g->restarts > 0, "Deaths: workers of '{name}' were replaced {restarts} times; the " \
+      "last one died by {signal}; no item is lost.\n") \
     X(SKIP, s->first_skip.code != 0, "First replaced or left out: {first_skip}\n") \
     X(TUNED, g->workers_max > 0, "Workers: {workers} of '{name}' at work, of {workers_min} to " \
       "{workers_max}; changed {tunes} times.\n") \
@@ -30967,12 +30968,12 @@ enum {
     X(NOTE, k->reason == DLP_TUNE_BUSY, "the consumer waited, its workers were busy.\n") \
     X(NOTE, k->reason == DLP_TUNE_IDLE, "batches were ready, workers had no work.\n") \
     X(NOTE, k->reason == DLP_TUNE_CORES, "busy, but its workers compute and the cores are " \
-      "taken.\n") \
+      "full.\n") \
     X(NOTE, true, "set by dlp_pipe_set_workers.\n") \
     X(REST, s->cache_capacity > 0, "Cache: {hits} % of {lookups} lookups hit; {cached} of " \
       "{cache} are in use") \
     X(REST, s->cache_capacity >= s->cache_all_bytes, "; it has room for all items.\n") \
-    X(REST, true, "; that is room for {cache_share} % of the items, cache.bytes = " \
+    X(REST, true, "; it has room for {cache_share} % of the items; cache.bytes = " \
       "{cache_all_bytes} would keep all.\n") \
     X(REST, c->cpu_buffers > 0, "Chunks: {loadable} loadable in this epoch; {cpu_buffers} CPU " \
       "chunk buffers: {cpu_free} free, {cpu_loading} loading, {cpu_filled} filled") \
@@ -30986,9 +30987,9 @@ enum {
     X(REST, true, "\n") \
     X(REST, c->cpu_buffers > 0 && c->seam_buffers > 0, "Seams: {seams} batch{seams_were} copied, " \
       "{seam_bytes} in all; a batch_size that divides the rows of every chunk has none.\n") \
-    X(REST, s->epoch_borders > 0, "Epoch borders: {border} each, from the call of set_epoch to " \
-      "the next epoch's first batch, {borders} % of the run; nothing is fetched for an epoch " \
-      "before.\n") \
+    X(REST, s->epoch_borders > 0, "Epoch borders: {border} each, from set_epoch to the next " \
+      "epoch's first batch, {borders} % of the run; items of an epoch are fetched after " \
+      "set_epoch only.\n") \
     X(REST, s->plan_bytes > 0, "Memory: {plan} are planned, with ") \
     X(REST, chunks, "records of {slots} chunks") \
     X(REST, !chunks, "{slots} batch slots") \
@@ -31041,7 +31042,7 @@ enum {
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \
     X(name, g->name) X(first_skip, skip) X(es, s->batches == 1 ? " is" : "es are") \
-    X(s, g->workers == 1 ? "" : "s") X(are, g->workers == 1 ? " is" : "s are") \
+    X(are, g->workers == 1 ? " is" : "s are") \
     X(seams_were, c->seams == 1 ? " spanned chunks and was" : "es spanned chunks and were") \
     X(raise, g->workers > 0 ? "raise" : "set") X(field, dlpi_stage_field(g)) \
     X(setting, dlpi_stage_setting(s, g)) X(slow, dlpi_stage_slow(g)) \
