@@ -28739,7 +28739,7 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 #define DLPI_WORKER_COUNTS(X) \
     X(items) X(bytes) X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns)
 #define DLPI_STAGE_COUNTS(X) X(retried) X(replaced) X(left_out) X(in_flight_ns)
-#define DLPI_ADD_COUNT(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
+#define DLPI_SUM_UP(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
 
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
     const dlpi_worker_block *b = dlpi_seen_block(s, i);
@@ -28751,7 +28751,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->worker = (int32_t)i - st->first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
-    DLPI_WORKER_COUNTS(DLPI_ADD_COUNT)
+    DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     out->process = st->process;
@@ -28784,8 +28784,8 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
-    DLPI_WORKER_COUNTS(DLPI_ADD_COUNT)
-    DLPI_STAGE_COUNTS(DLPI_ADD_COUNT)
+    DLPI_WORKER_COUNTS(DLPI_SUM_UP)
+    DLPI_STAGE_COUNTS(DLPI_SUM_UP)
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);

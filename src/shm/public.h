@@ -134,9 +134,8 @@ DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
 
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window) {
-    const dlpi_picture with = {.window = window};
     if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &with, dlpi_svg_write, path);
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
 }
 
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
