@@ -29058,8 +29058,8 @@ static dlpi_num dlpi_num_percent(double share) {
     return r;
 }
 
-static dlpi_num dlpi_num_share(uint64_t n, uint64_t all) {
-    return dlpi_num_percent(all > 0 ? (double)n / (double)all : 0);
+static double dlpi_part_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
 }
 
 static dlpi_num dlpi_num_bytes(double v) {
@@ -29092,10 +29092,11 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
 
 /* A duration with about three digits. */
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
+static dlpi_num dlpi_num_span(double ns) { return dlpi_num_ns(ns < 1e19 ? (uint64_t)ns : 0); }
 
-static dlpi_num dlpi_num_int(int64_t n) {
+static dlpi_num dlpi_num_int(double n) {
     dlpi_num r;
-    snprintf(r.s, sizeof r.s, "%" PRId64, n);
+    snprintf(r.s, sizeof r.s, "%" PRId64, (int64_t)n);
     return r;
 }
 
@@ -29631,7 +29632,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
 }
 
 /* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
-   Events are not trusted to be in order: each begins no earlier than the last one ended, at *end. */
+   Events are not trusted to be in order: each begins where the last one ended, or later. */
 static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
                                              uint64_t *begin, uint64_t *end) {
     const uint64_t seen = *i == 0 ? v->t0 : *end;
@@ -29664,12 +29665,12 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture 
     if (ran)
         dlpi_text_add(&t, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
-                      dlpi_num_share(s->wait_ns, s->wait_ns + s->step_ns).s);
+                      dlpi_num_percent(dlpi_part_of(s->wait_ns, s->wait_ns + s->step_ns)).s);
     else
         dlpi_text_add(&t, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     if (consumer > 0)
         dlpi_text_add(&t, "%s%s %% of this window", ran ? ", " : "; the consumer waited ",
-                      dlpi_num_share(sum[DLP_TRACE_WAIT], consumer).s);
+                      dlpi_num_percent(dlpi_part_of(sum[DLP_TRACE_WAIT], consumer)).s);
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) return;
     t.len = 0;
@@ -29769,7 +29770,8 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
     if (r->n > 1)
-        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_share(r->sum[kind], length).s);
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n,
+                       dlpi_num_percent(dlpi_part_of(r->sum[kind], length)).s);
     dlpi_out_print(o, "%s", dlpi_event_kinds[kind].words);
     if (on_batch && r->low == r->high)
         dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
@@ -30776,7 +30778,7 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
 
 /* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
    Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
-   if no worker helps; -1 if it can have one worker only, or the simulation does not fit this pipe. */
+   if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
 static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];
@@ -30997,47 +30999,50 @@ enum {
     X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
     X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
     X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
-    X(c, device_filled) X(c, in_use) X(c, seams)
-#define DLPI_INTS(X) \
-    X(g, workers) X(g, workers_min) X(g, workers_max) X(g, in_flight) X(w, worker) X(w, tid) \
-    X(w, pid) X(k, from) X(k, to)
+    X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) X(g, workers_min) X(g, workers_max) \
+    X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) X(k, from) X(k, to)
 
 /* Other numbers: a name, a form (dlpi_num_FORM), a value. */
 #define DLPI_NUMBERS(X) \
-    X(next, limit, s, v->next_limit) X(then, limit, s, x->f.then) X(elapsed, ns, s->elapsed_ns) \
-    X(rate, of, l->rate) X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) \
-    X(twice, of, 2 * l->rate) X(rate_more, of, v->rate_plus_one) \
-    X(one_more, int, g->workers + INT64_C(1)) X(more, int, (int64_t)x->f.more) \
-    X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
-    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, ns, s->step_ns / s->batches) \
+    X(elapsed, span, s->elapsed_ns) X(rate, of, l->rate) \
+    X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
+    X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
+    X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
+    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, span, s->step_ns / s->batches) \
     X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
     X(core_wait, percent, 1 - l->used / l->cores) \
     X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
     X(util, percent, l->util[i]) X(useful, of, l->useful[i]) \
-    X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, ns, g->p50_ns) \
-    X(p99, ns, g->p99_ns) X(age, ns, w->current_age_ns) X(at, ns, k->at_ns) \
-    X(batch_ns, ns, (uint64_t)batch_ns) \
+    X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, span, g->p50_ns) \
+    X(p99, span, g->p99_ns) X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
+    X(batch_ns, span, (uint64_t)batch_ns) \
     X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
-    X(work, ns, (uint64_t)work) X(without, ns, (uint64_t)without) \
-    X(cell_bytes, bytes, (double)g->cell_bytes) X(kept, share, g->inputs_items, g->inputs) \
-    X(none, share, g->inputs_empty, g->inputs) \
+    X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
+    X(cell_bytes, bytes, (double)g->cell_bytes) \
+    X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
+    X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
     X(made, of, (double)g->inputs_items / (double)g->inputs) \
     X(inputs_a_row, of, (double)g->inputs / (double)g->inputs_items) \
-    X(least_share, share, y->least, y->items) X(most_share, share, y->most, y->items) \
-    X(left, share, y->left_out, y->items) X(weight_least, share, y->weights_least, y->weights) \
-    X(weight_most, share, y->weights_most, y->weights) \
+    X(least_share, percent, dlpi_part_of(y->least, y->items)) \
+    X(most_share, percent, dlpi_part_of(y->most, y->items)) \
+    X(left, percent, dlpi_part_of(y->left_out, y->items)) \
+    X(weight_least, percent, dlpi_part_of(y->weights_least, y->weights)) \
+    X(weight_most, percent, dlpi_part_of(y->weights_most, y->weights)) \
     X(weight_left, percent, 1 - y->all * (double)y->weights_least / (double)y->weights) \
-    X(hits, share, s->cache_hits, s->cache_hits + s->cache_misses) \
+    X(hits, percent, dlpi_part_of(s->cache_hits, s->cache_hits + s->cache_misses)) \
     X(lookups, of, (double)(s->cache_hits + s->cache_misses)) \
     X(cached, bytes, (double)s->cache_bytes) X(cache, bytes, (double)s->cache_capacity) \
-    X(cache_share, share, s->cache_capacity, s->cache_all_bytes) \
-    X(seam_bytes, bytes, (double)c->seam_bytes) X(border, ns, s->epoch_wait_ns / s->epoch_borders) \
-    X(borders, share, s->epoch_wait_ns, s->elapsed_ns) X(plan, bytes, (double)s->plan_bytes)
+    X(cache_share, percent, dlpi_part_of(s->cache_capacity, s->cache_all_bytes)) \
+    X(seam_bytes, bytes, (double)c->seam_bytes) \
+    X(border, span, s->epoch_wait_ns / s->epoch_borders) \
+    X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
+    X(plan, bytes, (double)s->plan_bytes)
 
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \
-    X(name, g->name) X(first_skip, skip) X(es, s->batches == 1 ? " is" : "es are") \
-    X(are, g->workers == 1 ? " is" : "s are") \
+    X(name, g->name) X(next, dlpi_num_limit(s, v->next_limit).s) \
+    X(then, dlpi_num_limit(s, x->f.then).s) X(first_skip, x->first_skip) \
+    X(es, s->batches == 1 ? " is" : "es are") X(are, g->workers == 1 ? " is" : "s are") \
     X(seams_were, c->seams == 1 ? " spanned chunks and was" : "es spanned chunks and were") \
     X(raise, g->workers > 0 ? "raise" : "set") X(field, dlpi_stage_field(g)) \
     X(setting, dlpi_stage_setting(s, g)) X(slow, dlpi_stage_slow(g)) \
@@ -31058,8 +31063,14 @@ typedef struct dlpi_tale {
     const dlp_stage_stats *g; /* the stage that a sentence is about */
     const dlp_tune_note *k;   /* and the tuner's decision */
     dlpi_foretold f;
+    char first_skip[640];
     bool open; /* a sentence's line is not ended */
 } dlpi_tale;
+
+typedef struct dlpi_counted {
+    const char *name;
+    int64_t value;
+} dlpi_counted;
 
 typedef struct dlpi_row {
     int group;
@@ -31079,12 +31090,9 @@ static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const ch
 }
 
 #define DLPI_IS(id) (n == sizeof #id - 1 && memcmp(at, #id, n) == 0)
-#define DLPI_SAY_COUNT(of, id) \
-    if (DLPI_IS(id)) dlpi_text_add(x->t, "%" PRIu64, (uint64_t)(of)->id);
-#define DLPI_SAY_INT(of, id) \
-    if (DLPI_IS(id)) dlpi_text_add(x->t, "%" PRId32, (of)->id);
-#define DLPI_SAY_NUMBER(id, form, ...) \
-    if (DLPI_IS(id)) dlpi_text_add(x->t, "%s", dlpi_num_##form(__VA_ARGS__).s);
+#define DLPI_COUNT_OF(of, id) {#id, (int64_t)(of)->id},
+#define DLPI_SAY_NUMBER(id, as, number) \
+    if (DLPI_IS(id)) form = dlpi_num_##as, value = (double)(number);
 #define DLPI_SAY_WORD(id, word) \
     if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
 #define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
@@ -31115,10 +31123,9 @@ static void dlpi_tell(dlpi_tale *x, int group) {
     const double without = work + (double)s->step_ns / (double)s->batches;
     const bool hurried =
         work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns;
+    const dlpi_counted counts[] = {DLPI_COUNTS(DLPI_COUNT_OF)};
     const dlpi_row rows[] = {DLPI_SENTENCES(DLPI_ROW_OF)};
     const char *topic = "";
-    char skip[640] = "";
-    if (group == DLPI_OF_SKIP) dlp_error_format(&s->first_skip, skip, sizeof skip);
     for (const dlpi_row *row = rows; row < rows + sizeof rows / sizeof *rows; row++) {
         if (!dlpi_row_next(x, row, group, &topic)) continue;
         for (const char *at = row->says; *at != 0;) {
@@ -31127,10 +31134,14 @@ static void dlpi_tell(dlpi_tale *x, int group) {
             if (at[n] == 0) break;
             at += n + 1;
             n = strcspn(at, "}");
-            DLPI_COUNTS(DLPI_SAY_COUNT)
-            DLPI_INTS(DLPI_SAY_INT)
+            dlpi_num (*form)(double) = NULL;
+            double value = 0;
+            for (const dlpi_counted *m = counts; m < counts + sizeof counts / sizeof *counts; m++)
+                if (strncmp(m->name, at, n) == 0 && m->name[n] == 0)
+                    dlpi_text_add(x->t, "%" PRId64, m->value);
             DLPI_NUMBERS(DLPI_SAY_NUMBER)
             DLPI_WORDS(DLPI_SAY_WORD)
+            if (form != NULL) dlpi_text_add(x->t, "%s", form(value).s);
             at += n + 1;
         }
     }
@@ -31179,6 +31190,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_tale x = {.t = &t, .s = s, .l = &l, .v = &v, .g = s->stages, .k = s->tune};
     const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
+    dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
     dlpi_tell_limit(&x);
     x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];
     dlpi_tell_groups(&x, DLPI_OF_LONGEST, DLPI_OF_TUNED);

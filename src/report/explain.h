@@ -14,8 +14,14 @@ typedef struct dlpi_tale {
     const dlp_stage_stats *g; /* the stage that a sentence is about */
     const dlp_tune_note *k;   /* and the tuner's decision */
     dlpi_foretold f;
+    char first_skip[640];
     bool open; /* a sentence's line is not ended */
 } dlpi_tale;
+
+typedef struct dlpi_counted {
+    const char *name;
+    int64_t value;
+} dlpi_counted;
 
 typedef struct dlpi_row {
     int group;
@@ -35,12 +41,9 @@ static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const ch
 }
 
 #define DLPI_IS(id) (n == sizeof #id - 1 && memcmp(at, #id, n) == 0)
-#define DLPI_SAY_COUNT(of, id) \
-    if (DLPI_IS(id)) dlpi_text_add(x->t, "%" PRIu64, (uint64_t)(of)->id);
-#define DLPI_SAY_INT(of, id) \
-    if (DLPI_IS(id)) dlpi_text_add(x->t, "%" PRId32, (of)->id);
-#define DLPI_SAY_NUMBER(id, form, ...) \
-    if (DLPI_IS(id)) dlpi_text_add(x->t, "%s", dlpi_num_##form(__VA_ARGS__).s);
+#define DLPI_COUNT_OF(of, id) {#id, (int64_t)(of)->id},
+#define DLPI_SAY_NUMBER(id, as, number) \
+    if (DLPI_IS(id)) form = dlpi_num_##as, value = (double)(number);
 #define DLPI_SAY_WORD(id, word) \
     if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
 #define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
@@ -71,10 +74,9 @@ static void dlpi_tell(dlpi_tale *x, int group) {
     const double without = work + (double)s->step_ns / (double)s->batches;
     const bool hurried =
         work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns;
+    const dlpi_counted counts[] = {DLPI_COUNTS(DLPI_COUNT_OF)};
     const dlpi_row rows[] = {DLPI_SENTENCES(DLPI_ROW_OF)};
     const char *topic = "";
-    char skip[640] = "";
-    if (group == DLPI_OF_SKIP) dlp_error_format(&s->first_skip, skip, sizeof skip);
     for (const dlpi_row *row = rows; row < rows + sizeof rows / sizeof *rows; row++) {
         if (!dlpi_row_next(x, row, group, &topic)) continue;
         for (const char *at = row->says; *at != 0;) {
@@ -83,10 +85,14 @@ static void dlpi_tell(dlpi_tale *x, int group) {
             if (at[n] == 0) break;
             at += n + 1;
             n = strcspn(at, "}");
-            DLPI_COUNTS(DLPI_SAY_COUNT)
-            DLPI_INTS(DLPI_SAY_INT)
+            dlpi_num (*form)(double) = NULL;
+            double value = 0;
+            for (const dlpi_counted *m = counts; m < counts + sizeof counts / sizeof *counts; m++)
+                if (strncmp(m->name, at, n) == 0 && m->name[n] == 0)
+                    dlpi_text_add(x->t, "%" PRId64, m->value);
             DLPI_NUMBERS(DLPI_SAY_NUMBER)
             DLPI_WORDS(DLPI_SAY_WORD)
+            if (form != NULL) dlpi_text_add(x->t, "%s", form(value).s);
             at += n + 1;
         }
     }
@@ -135,6 +141,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_tale x = {.t = &t, .s = s, .l = &l, .v = &v, .g = s->stages, .k = s->tune};
     const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
+    dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
     dlpi_tell_limit(&x);
     x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];
     dlpi_tell_groups(&x, DLPI_OF_LONGEST, DLPI_OF_TUNED);

@@ -116,8 +116,8 @@ static dlpi_num dlpi_num_percent(double share) {
     return r;
 }
 
-static dlpi_num dlpi_num_share(uint64_t n, uint64_t all) {
-    return dlpi_num_percent(all > 0 ? (double)n / (double)all : 0);
+static double dlpi_part_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
 }
 
 static dlpi_num dlpi_num_bytes(double v) {
@@ -150,9 +150,10 @@ static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resoluti
 
 /* A duration with about three digits. */
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
+static dlpi_num dlpi_num_span(double ns) { return dlpi_num_ns(ns < 1e19 ? (uint64_t)ns : 0); }
 
-static dlpi_num dlpi_num_int(int64_t n) {
+static dlpi_num dlpi_num_int(double n) {
     dlpi_num r;
-    snprintf(r.s, sizeof r.s, "%" PRId64, n);
+    snprintf(r.s, sizeof r.s, "%" PRId64, (int64_t)n);
     return r;
 }

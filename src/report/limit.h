@@ -190,7 +190,7 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
 
 /* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
    Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
-   if no worker helps; -1 if it can have one worker only, or the simulation does not fit this pipe. */
+   if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
 static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
     enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];

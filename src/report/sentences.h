@@ -169,47 +169,50 @@ enum {
     X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
     X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
     X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
-    X(c, device_filled) X(c, in_use) X(c, seams)
-#define DLPI_INTS(X) \
-    X(g, workers) X(g, workers_min) X(g, workers_max) X(g, in_flight) X(w, worker) X(w, tid) \
-    X(w, pid) X(k, from) X(k, to)
+    X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) X(g, workers_min) X(g, workers_max) \
+    X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) X(k, from) X(k, to)
 
 /* Other numbers: a name, a form (dlpi_num_FORM), a value. */
 #define DLPI_NUMBERS(X) \
-    X(next, limit, s, v->next_limit) X(then, limit, s, x->f.then) X(elapsed, ns, s->elapsed_ns) \
-    X(rate, of, l->rate) X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) \
-    X(twice, of, 2 * l->rate) X(rate_more, of, v->rate_plus_one) \
-    X(one_more, int, g->workers + INT64_C(1)) X(more, int, (int64_t)x->f.more) \
-    X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
-    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, ns, s->step_ns / s->batches) \
+    X(elapsed, span, s->elapsed_ns) X(rate, of, l->rate) \
+    X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
+    X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
+    X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
+    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, span, s->step_ns / s->batches) \
     X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
     X(core_wait, percent, 1 - l->used / l->cores) \
     X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
     X(util, percent, l->util[i]) X(useful, of, l->useful[i]) \
-    X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, ns, g->p50_ns) \
-    X(p99, ns, g->p99_ns) X(age, ns, w->current_age_ns) X(at, ns, k->at_ns) \
-    X(batch_ns, ns, (uint64_t)batch_ns) \
+    X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, span, g->p50_ns) \
+    X(p99, span, g->p99_ns) X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
+    X(batch_ns, span, (uint64_t)batch_ns) \
     X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
-    X(work, ns, (uint64_t)work) X(without, ns, (uint64_t)without) \
-    X(cell_bytes, bytes, (double)g->cell_bytes) X(kept, share, g->inputs_items, g->inputs) \
-    X(none, share, g->inputs_empty, g->inputs) \
+    X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
+    X(cell_bytes, bytes, (double)g->cell_bytes) \
+    X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
+    X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
     X(made, of, (double)g->inputs_items / (double)g->inputs) \
     X(inputs_a_row, of, (double)g->inputs / (double)g->inputs_items) \
-    X(least_share, share, y->least, y->items) X(most_share, share, y->most, y->items) \
-    X(left, share, y->left_out, y->items) X(weight_least, share, y->weights_least, y->weights) \
-    X(weight_most, share, y->weights_most, y->weights) \
+    X(least_share, percent, dlpi_part_of(y->least, y->items)) \
+    X(most_share, percent, dlpi_part_of(y->most, y->items)) \
+    X(left, percent, dlpi_part_of(y->left_out, y->items)) \
+    X(weight_least, percent, dlpi_part_of(y->weights_least, y->weights)) \
+    X(weight_most, percent, dlpi_part_of(y->weights_most, y->weights)) \
     X(weight_left, percent, 1 - y->all * (double)y->weights_least / (double)y->weights) \
-    X(hits, share, s->cache_hits, s->cache_hits + s->cache_misses) \
+    X(hits, percent, dlpi_part_of(s->cache_hits, s->cache_hits + s->cache_misses)) \
     X(lookups, of, (double)(s->cache_hits + s->cache_misses)) \
     X(cached, bytes, (double)s->cache_bytes) X(cache, bytes, (double)s->cache_capacity) \
-    X(cache_share, share, s->cache_capacity, s->cache_all_bytes) \
-    X(seam_bytes, bytes, (double)c->seam_bytes) X(border, ns, s->epoch_wait_ns / s->epoch_borders) \
-    X(borders, share, s->epoch_wait_ns, s->elapsed_ns) X(plan, bytes, (double)s->plan_bytes)
+    X(cache_share, percent, dlpi_part_of(s->cache_capacity, s->cache_all_bytes)) \
+    X(seam_bytes, bytes, (double)c->seam_bytes) \
+    X(border, span, s->epoch_wait_ns / s->epoch_borders) \
+    X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
+    X(plan, bytes, (double)s->plan_bytes)
 
 /* Words: a name, what it stands for. */
 #define DLPI_WORDS(X) \
-    X(name, g->name) X(first_skip, skip) X(es, s->batches == 1 ? " is" : "es are") \
-    X(are, g->workers == 1 ? " is" : "s are") \
+    X(name, g->name) X(next, dlpi_num_limit(s, v->next_limit).s) \
+    X(then, dlpi_num_limit(s, x->f.then).s) X(first_skip, x->first_skip) \
+    X(es, s->batches == 1 ? " is" : "es are") X(are, g->workers == 1 ? " is" : "s are") \
     X(seams_were, c->seams == 1 ? " spanned chunks and was" : "es spanned chunks and were") \
     X(raise, g->workers > 0 ? "raise" : "set") X(field, dlpi_stage_field(g)) \
     X(setting, dlpi_stage_setting(s, g)) X(slow, dlpi_stage_slow(g)) \

@@ -289,7 +289,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
 }
 
 /* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
-   Events are not trusted to be in order: each begins no earlier than the last one ended, at *end. */
+   Events are not trusted to be in order: each begins where the last one ended, or later. */
 static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
                                              uint64_t *begin, uint64_t *end) {
     const uint64_t seen = *i == 0 ? v->t0 : *end;
@@ -322,12 +322,12 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture 
     if (ran)
         dlpi_text_add(&t, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
-                      dlpi_num_share(s->wait_ns, s->wait_ns + s->step_ns).s);
+                      dlpi_num_percent(dlpi_part_of(s->wait_ns, s->wait_ns + s->step_ns)).s);
     else
         dlpi_text_add(&t, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     if (consumer > 0)
         dlpi_text_add(&t, "%s%s %% of this window", ran ? ", " : "; the consumer waited ",
-                      dlpi_num_share(sum[DLP_TRACE_WAIT], consumer).s);
+                      dlpi_num_percent(dlpi_part_of(sum[DLP_TRACE_WAIT], consumer)).s);
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) return;
     t.len = 0;
@@ -427,7 +427,8 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
     if (r->n > 1)
-        dlpi_out_print(o, "%d stretches, %s %% ", r->n, dlpi_num_share(r->sum[kind], length).s);
+        dlpi_out_print(o, "%d stretches, %s %% ", r->n,
+                       dlpi_num_percent(dlpi_part_of(r->sum[kind], length)).s);
     dlpi_out_print(o, "%s", dlpi_event_kinds[kind].words);
     if (on_batch && r->low == r->high)
         dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
