@@ -15099,10 +15099,11 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
 /* ---------------------------------------------------------------------------------------------
    >>impl-links      THE TABLE OF LINKS
    Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
-   and monitors have one table. A stage with workers takes from the one before it: where they claim,
-   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
-   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
-   before says what is done (>>impl-gather), and those by which the next one claims. */
+   and monitors have one table. A stage with workers takes from the stage before it. If its workers
+   claim, the link is a claim link. If one worker takes the batches in their order, it is a gather
+   link, and an spsc link if one worker gives them, too. The bytes of a link are its words of the
+   region: those by which the stage before says what is done (>>impl-gather), and those by which the
+   next one claims. */
 
 static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
     *id = stage;
@@ -28914,7 +28915,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the consumer, of lane i worker i - 1. */
+/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
@@ -29197,9 +29198,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8,
-   and for characters that no picture should carry: controls, marks that turn the writing direction,
-   and what XML forbids. */
+/* Step over one character and return its code point. It is 0xFFFD for bytes that are not
+   well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
+   turn the writing direction, and characters that XML forbids. */
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
@@ -30115,8 +30116,8 @@ static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   Each stage has a clock of its own, which runs slower than time while the cores are too few for
-   all that want them; workers end their work at a reading of their stage's clock. The next event is
+   Each stage has a clock of its own. It runs slower than time while more work wants a core than
+   there are cores. Workers end their work at a reading of their stage's clock. The next event is
    the end that comes first. Rows of a batch are counted, not told apart: an item stage may begin as
    many as the stage before has done. */
 
@@ -30408,7 +30409,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* Of the time that a stage's work took, how long it waited for a core. */
+/* How long a stage waited for a core while it worked. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
@@ -30444,8 +30445,8 @@ static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wa
     return ns > 0 ? cpu / ns : 0;
 }
 
-/* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
-   it takes what is left without that, which is its CPU time if nobody knows how long it waited. */
+/* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
+   work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
     double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
@@ -30705,29 +30706,26 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The consumer is it when it hardly waits. Otherwise the cores, if they are full; a
-   stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
-   flight. */
+/* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
+   full, and a stage, if its workers hardly rest. If everybody waits at times, there are too few
+   batches in flight. */
+static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
+    const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
+    const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
+    if (l->consumer >= 0.95 || (l->consumer >= 0.9 && l->consumer >= busiest))
+        return inlined >= 0.1 ? l->heaviest : DLPI_LIMIT_CONSUMER;
+    if (l->cores >= 0.9) return DLPI_LIMIT_CORES;
+    if (busiest >= 0.8 && l->useful[l->busiest] >= s->stages[l->busiest].workers) return l->busiest;
+    if (l->busiest >= 0) return DLPI_LIMIT_PREFETCH;
+    return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
+}
+
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
     dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
     if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
-    double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
-    if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
-        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_CONSUMER;
-    } else if (l.cores >= 0.9) {
-        v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (busiest >= 0.8) {
-        v.limiting_stage =
-            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
-    } else {
-        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
-                           : l.heaviest >= 0 ? l.heaviest
-                                             : DLPI_LIMIT_UNKNOWN;
-    }
-    v.next_limit = v.limiting_stage;
+    v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
     if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
     return v;
 }

@@ -99,9 +99,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8,
-   and for characters that no picture should carry: controls, marks that turn the writing direction,
-   and what XML forbids. */
+/* Step over one character and return its code point. It is 0xFFFD for bytes that are not
+   well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
+   turn the writing direction, and characters that XML forbids. */
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;

@@ -117,29 +117,26 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The consumer is it when it hardly waits. Otherwise the cores, if they are full; a
-   stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
-   flight. */
+/* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
+   full, and a stage, if its workers hardly rest. If everybody waits at times, there are too few
+   batches in flight. */
+static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
+    const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
+    const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
+    if (l->consumer >= 0.95 || (l->consumer >= 0.9 && l->consumer >= busiest))
+        return inlined >= 0.1 ? l->heaviest : DLPI_LIMIT_CONSUMER;
+    if (l->cores >= 0.9) return DLPI_LIMIT_CORES;
+    if (busiest >= 0.8 && l->useful[l->busiest] >= s->stages[l->busiest].workers) return l->busiest;
+    if (l->busiest >= 0) return DLPI_LIMIT_PREFETCH;
+    return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
+}
+
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
     dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
     if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
-    double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
-    if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
-        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_CONSUMER;
-    } else if (l.cores >= 0.9) {
-        v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (busiest >= 0.8) {
-        v.limiting_stage =
-            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
-    } else {
-        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
-                           : l.heaviest >= 0 ? l.heaviest
-                                             : DLPI_LIMIT_UNKNOWN;
-    }
-    v.next_limit = v.limiting_stage;
+    v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
     if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
     return v;
 }

@@ -185,7 +185,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the consumer, of lane i worker i - 1. */
+/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
