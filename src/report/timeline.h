@@ -39,13 +39,6 @@ typedef struct dlpi_view {
     const char *which; /* words for the choice of the window */
 } dlpi_view;
 
-static int dlpi_u64_compare(const void *a, const void *b) {
-    uint64_t x, y;
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
-    return x < y ? -1 : x > y;
-}
-
 /* Lanes from i on that belong to one group. */
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     int k = i;
