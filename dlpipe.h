@@ -4390,6 +4390,12 @@ static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     return part < sum ? sum - part : 0;
 }
 
+/* For qsort, of numbers. */
+static int dlpi_u64_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-clock      TIME */
 
@@ -15387,10 +15393,11 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
 /* ---------------------------------------------------------------------------------------------
    >>impl-links      THE TABLE OF LINKS
    Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
-   and monitors have one table. A stage with workers takes from the one before it: where they claim,
-   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
-   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
-   before says what is done (>>impl-gather), and those by which the next one claims. */
+   and monitors have one table. A stage with workers takes from the stage before it. If its workers
+   claim, the link is a claim link. If one worker takes the batches in their order, it is a gather
+   link, and an spsc link if one worker gives them, too. The bytes of a link are its words of the
+   region: those by which the stage before says what is done (>>impl-gather), and those by which the
+   next one claims. */
 
 static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
     *id = stage;
@@ -29370,6 +29377,12 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 
+/* What a worker counts, for its own figures and for its stage's; and for its stage's alone. */
+#define DLPI_WORKER_COUNTS(X) \
+    X(items) X(bytes) X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns)
+#define DLPI_STAGE_COUNTS(X) X(retried) X(replaced) X(left_out) X(in_flight_ns)
+#define DLPI_SUM_UP(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
+
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
     const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
@@ -29380,13 +29393,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->worker = (int32_t)i - st->first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
-    out->items = DLPI_LOAD_RLX(&b->items);
-    out->bytes = DLPI_LOAD_RLX(&b->bytes);
-    out->busy_ns = DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
+    DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     out->process = st->process;
@@ -29395,11 +29402,12 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
+/* Add up the histograms of n workers. Returns how many times they have. */
+static uint64_t dlpi_hist_sum(const dlpi_seen *s, uint32_t first, int workers, uint64_t *hist) {
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
+    for (int k = 0; k < workers; k++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, first + (uint32_t)k);
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
             uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
@@ -29418,17 +29426,8 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
-    out->items += DLPI_LOAD_RLX(&b->items);
-    out->bytes += DLPI_LOAD_RLX(&b->bytes);
-    out->retried += DLPI_LOAD_RLX(&b->retried);
-    out->replaced += DLPI_LOAD_RLX(&b->replaced);
-    out->left_out += DLPI_LOAD_RLX(&b->left_out);
-    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    DLPI_WORKER_COUNTS(DLPI_SUM_UP)
+    DLPI_STAGE_COUNTS(DLPI_SUM_UP)
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -29451,7 +29450,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
-    n = dlpi_hist_sum(s, st, hist);
+    n = dlpi_hist_sum(s, (uint32_t)st->first_worker, st->n_workers, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
     out->p95_ns = dlpi_percentile(hist, n, 95);
     out->p99_ns = dlpi_percentile(hist, n, 99);
@@ -29514,8 +29513,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
-    uint64_t hist[DLPI_HIST], n = 0;
+    uint64_t hist[DLPI_HIST], n;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
     out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
@@ -29530,7 +29528,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
     out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
+    n = dlpi_hist_sum(s, s->n_workers, 1, hist);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -29558,7 +29556,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the consumer, of lane i worker i - 1. */
+/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
@@ -29605,6 +29603,20 @@ typedef struct dlpi_lane {
     int n;
 } dlpi_lane;
 
+enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
+
+/* What events are called in a trace and in a picture, and their colour there. */
+static const struct {
+    const char *name, *words;
+    char colour;
+} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", 0},
+                                        {"work", "work", 'w'},
+                                        {"wait", "waiting", 'q'},
+                                        {"step", "step", 'w'},
+                                        {"epoch", "between epochs", 'e'},
+                                        {"starved", "starved", 's'},
+                                        {"blocked", "blocked", 'b'}};
+
 typedef struct dlpi_sample {
     uint64_t at_ns;
     double value;
@@ -29628,6 +29640,25 @@ typedef struct dlpi_picture {
     const dlp_trace_window *window; /* NULL: the newest stretch */
 } dlpi_picture;
 
+/* Text built by several calls, cut like snprintf's. */
+typedef struct dlpi_text {
+    char *buf;
+    size_t size, len;
+} dlpi_text;
+
+__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
+                                                                ...) {
+    size_t room = t->len < t->size ? t->size - t->len : 0;
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
+    va_end(a);
+    t->len += n > 0 ? (size_t)n : 0;
+}
+
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
+
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
     char s[40];
@@ -29645,15 +29676,14 @@ static dlpi_num dlpi_num_of(double v) {
     }
     uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
     uint64_t x = (uint64_t)(v * (double)q + 0.5);
-    if (q == 1 && x >= 10000 && x < 1000000) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
-    } else if (q == 1) {
+    const bool large = q == 1 && x >= 10000 && x < 1000000;
+    const int digits = large ? 3 : q == 100 ? 2 : 1;
+    q = large ? 1000 : q;
+    if (q == 1)
         snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
-    } else if (q == 10) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
-    } else {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%02u%s", x / 100, (unsigned)(x % 100), unit);
-    }
+    else
+        snprintf(r.s, sizeof r.s, "%" PRIu64 "%c%0*u%s", x / q, large ? ',' : '.', digits,
+                 (unsigned)(x % q), unit);
     return r;
 }
 
@@ -29670,6 +29700,10 @@ static dlpi_num dlpi_num_percent(double share) {
     return r;
 }
 
+static double dlpi_part_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
+}
+
 static dlpi_num dlpi_num_bytes(double v) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
@@ -29682,28 +29716,31 @@ static dlpi_num dlpi_num_bytes(double v) {
 
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
-    const char *name = reference >= 1000000000u ? "s"
-                       : reference >= 1000000u  ? "ms"
-                       : reference >= 1000u     ? "us"
-                                                : "ns";
-    uint64_t unit = *name == 's'   ? 1000000000u
-                    : *name == 'm' ? 1000000u
-                    : *name == 'u' ? 1000u
-                                   : 1u,
-             q = unit;
-    char fraction[12] = ".000000000";
+    static const char *const names[] = {"s", "ms", "us", "ns"};
+    const char *const *name = names;
+    uint64_t unit = 1000000000u, q;
     int decimals = 0;
     dlpi_num r;
-    for (; q > resolution && q > 1 && decimals < 9; q /= 10) { decimals++; }
-    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
-    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
-    for (int i = decimals; i > 0; i--, rest /= 10) { fraction[i] = (char)('0' + rest % 10); }
-    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
+    for (; unit > 1 && reference < unit; unit /= 1000) name++;
+    for (q = unit; q > resolution && q > 1 && decimals < 9; q /= 10) decimals++;
+    const uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
+    if (decimals > 0)
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale,
+                 *name);
+    else
+        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, *name);
     return r;
 }
 
 /* A duration with about three digits. */
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
+static dlpi_num dlpi_num_span(double ns) { return dlpi_num_ns(ns < 1e19 ? (uint64_t)ns : 0); }
+
+static dlpi_num dlpi_num_int(double n) {
+    dlpi_num r;
+    snprintf(r.s, sizeof r.s, "%" PRId64, (int64_t)n);
+    return r;
+}
 
 /* ---- a file that is whole or not there ---- */
 
@@ -29743,16 +29780,16 @@ static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
 /* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
 __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, const char *format,
                                                                  ...) {
-    char line[1024];
+    enum { MOST = 1024 };
     va_list a;
+    if (sizeof o->buf - o->n < MOST) dlpi_out_flush(o);
     va_start(a, format);
-    int n = vsnprintf(line, sizeof line, format, a);
+    int n = vsnprintf(o->buf + o->n, MOST, format, a);
     va_end(a);
-    if (n < 0 || (size_t)n >= sizeof line) {
+    if (n >= 0 && n < MOST)
+        o->n += (size_t)n;
+    else
         o->errnum = o->errnum ? o->errnum : EOVERFLOW;
-        return;
-    }
-    dlpi_out_bytes(o, line, (size_t)n);
 }
 
 /* A regular or new file is written beside itself and renamed, so that a failure leaves what was
@@ -29802,9 +29839,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8,
-   and for characters that no picture should carry: controls, marks that turn the writing direction,
-   and what XML forbids. */
+/* Step over one character and return its code point. It is 0xFFFD for bytes that are not
+   well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
+   turn the writing direction, and characters that XML forbids. */
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
@@ -29863,13 +29900,24 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
     }
 }
 
+/* What writes the lanes, counters and statistics of a picture: as a trace, or as a timeline. */
+typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
+
+static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) return rc;
+    rc = pen(&o, p);
+    if (rc != DLP_OK) o.errnum = ENOMEM;
+    int closed = dlpi_out_close(&o);
+    return rc != DLP_OK ? rc : closed;
+}
+
 /* ---- Chrome trace-event JSON:
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
-    static const char *const kinds[] = {"other", "work",    "wait",   "step",
-                                        "epoch", "starved", "blocked"};
-    const char *kind = kinds[e->kind < 7 ? e->kind : 0];
+    const char *kind = dlpi_event_kinds[e->kind < DLPI_EVENT_KINDS ? e->kind : 0].name;
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
     dlpi_out_print(o,
                    ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
@@ -29914,7 +29962,7 @@ static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     }
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+static int dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
@@ -29936,14 +29984,7 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     }
     for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
-}
-
-static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, p);
-    return dlpi_out_close(&o);
+    return DLP_OK;
 }
 
 /* ---- the timeline: one SVG ---- */
@@ -29971,7 +30012,7 @@ typedef struct dlpi_view {
     uint64_t t0, t1;
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
-    int pitch, bar, font;
+    int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
@@ -29982,20 +30023,6 @@ typedef struct dlpi_view {
     } borders[DLPI_SVG_BORDERS];
     const char *which; /* words for the choice of the window */
 } dlpi_view;
-
-static int dlpi_u64_compare(const void *a, const void *b) {
-    uint64_t x, y;
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
-    return x < y ? -1 : x > y;
-}
-
-static const char *dlpi_group_name(const dlp_stats *s, int group) {
-    if (group < 0) { return "consumer"; }
-    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
-               ? s->stages[group].name
-               : "stage";
-}
 
 /* Lanes from i on that belong to one group. */
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
@@ -30036,15 +30063,14 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int n = lanes[i].n;
-        if (n > 0) {
-            const dlp_trace_event *e = lanes[i].events;
-            starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
-            steps = lanes[i].group < 0 ? starts[m] : steps;
-            m++;
-            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
-            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
-        }
+        const dlp_trace_event *e = lanes[i].events, *last;
+        if (lanes[i].n <= 0) continue;
+        last = e + lanes[i].n - 1;
+        starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+        steps = lanes[i].group < 0 ? starts[m] : steps;
+        m++;
+        oldest = e->begin_ns < oldest ? e->begin_ns : oldest;
+        v->t1 = last->end_ns > v->t1 ? last->end_ns : v->t1;
     }
     v->which = "all that is recorded";
     if (m > 0) {
@@ -30054,10 +30080,9 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < steps ? steps : v->t0; /* a picture of steps, however rarely others work */
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
-        if (v->t0 > oldest) {
+        if (v->t0 > oldest)
             v->which = most ? "the newest stretch that most lanes have recorded"
                             : "the newest stretch that all lanes have recorded";
-        }
     }
     free(starts);
     return DLP_OK;
@@ -30076,15 +30101,13 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     uint64_t wait = 0, waited_for = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
         const dlp_trace_event *e = &consumer->events[i];
-        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
-        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+        const bool epoch = w->what == DLP_WINDOW_EPOCH, waits = e->kind == DLP_TRACE_WAIT;
+        if (waits && e->sequence != waited_for) {
             wait = e->begin_ns;
             waited_for = e->sequence;
         }
-        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
-        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
-            continue;
-        }
+        if (e->kind != DLP_TRACE_STEP && (epoch || !waits)) continue;
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) continue;
         if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
         v->t1 = e->end_ns;
     }
@@ -30096,9 +30119,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
         const dlp_trace_event *e = &consumer->events[i];
         bool first = e->sequence == 0; /* the start-up, which is known to be long */
         if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
-        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
-            stall = e;
-        }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) stall = e;
     }
     if (stall == NULL) { return; }
     margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
@@ -30157,9 +30178,8 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
+            if (known && e->epoch != epoch)
                 dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
-            }
             known = true;
             epoch = e->epoch;
             border = UINT64_MAX;
@@ -30207,81 +30227,93 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
     dlpi_out_print(o, "</text>\n");
 }
 
+/* The beginning of a rect; x and width in hundredths of a pixel. */
+static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
+                          const char *end) {
+    dlpi_out_print(o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"%s",
+                   kind, x / 100, x % 100, y, width / 100, width % 100, height, end);
+}
+
+/* A box in whole pixels. */
+static void dlpi_svg_box(dlpi_out *o, const char *kind, int x, int y, int width, int height) {
+    dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", kind,
+                   x, y, width, height);
+}
+
 static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                   "viewBox=\"0 0 %d %d\" "
-                   "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
+                   "viewBox=\"0 0 %d %d\" font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
                    DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
        neighbours differ in lightness too. */
     dlpi_out_print(
+        o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}"
+           ".w5{fill:#cc79a7}\n.q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}"
+           ".t{fill:#f4f5f6}.bg{fill:#fff}\n.c{fill:#a9b4c0}.n{fill:url(#n)}\n"
+           ".grid{stroke:#dcdfe3;stroke-width:1}"
+           ".border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
+    dlpi_out_print(
         o,
-        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
-        "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
-        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
-        ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
-        "5 3}\n");
-    dlpi_out_print(o,
-                   "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
-                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-"
-                   "anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:"
-                   "none}.num0{fill:#fff}\n"
-                   "</style>\n",
-                   v->font);
-    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
-                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
-                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
-    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
-                   DLPI_SVG_WIDTH, v->height);
+        "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+        ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-anchor:middle}"
+        ".head{font-size:12px;font-weight:bold}\n.lane{font-size:%dpx;text-anchor:end}"
+        ".num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n</style>\n"
+        "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+        "patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" stroke=\"#cfd3d8\" "
+        "stroke-width=\"2\"/></pattern></defs>\n",
+        v->font);
+    dlpi_svg_box(o, "bg", 0, 0, DLPI_SVG_WIDTH, v->height);
+}
+
+/* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
+   Events are not trusted to be in order: each begins where the last one ended, or later. */
+static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
+                                             uint64_t *begin, uint64_t *end) {
+    const uint64_t seen = *i == 0 ? v->t0 : *end;
+    while (*i < lane->n) {
+        const dlp_trace_event *e = &lane->events[(*i)++];
+        *begin = e->begin_ns < seen ? seen : e->begin_ns;
+        *end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        if (e->kind > 0 && e->kind<DLPI_EVENT_KINDS && * end> * begin) return e;
+    }
+    return NULL;
 }
 
 /* Time that a lane spent in each kind, inside the window. */
-static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t sum[7]) {
-    uint64_t seen = v->t0;
-    for (int i = 0; i < lane->n; i++) {
-        uint64_t b = lane->events[i].begin_ns, e = lane->events[i].end_ns;
-        b = b < seen ? seen : b;
-        e = e > v->t1 ? v->t1 : e;
-        if (e > b && lane->events[i].kind < 7) {
-            sum[lane->events[i].kind] += e - b;
-            seen = e;
-        }
-    }
+static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
+    const dlp_trace_event *e;
+    uint64_t begin, end;
+    for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;)
+        sum[e->kind] += end - begin;
 }
 
-static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes,
-                            const dlp_stats *s) {
-    char line[400];
-    uint64_t length = v->t1 - v->t0, sum[7] = {0};
-    int at = 0;
-    if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
-    uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
-    if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
-        double run = (double)s->wait_ns + (double)s->step_ns;
-        at = snprintf(line, sizeof line, "%s items/s; the consumer waited %s %% of the run",
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p) {
+    char line[400] = "";
+    dlpi_text t = {line, sizeof line, 0};
+    const dlp_stats *s = p->stats;
+    const uint64_t length = v->t1 - v->t0;
+    uint64_t sum[DLPI_EVENT_KINDS] = {0};
+    if (p->n_lanes > 0 && p->lanes[0].group < 0) dlpi_lane_sums(&p->lanes[0], v, sum);
+    const uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    const bool ran = s != NULL && s->items > 0 && s->elapsed_ns > 0;
+    if (ran)
+        dlpi_text_add(&t, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
-                      dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
-    } else {
-        at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
-    }
-    if (consumer > 0) {
-        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
-                 at > 8 ? ", " : "; the consumer waited ",
-                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)consumer).s);
-    }
+                      dlpi_num_percent(dlpi_part_of(s->wait_ns, s->wait_ns + s->step_ns)).s);
+    else
+        dlpi_text_add(&t, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
+    if (consumer > 0)
+        dlpi_text_add(&t, "%s%s %% of this window", ran ? ", " : "; the consumer waited ",
+                      dlpi_num_percent(dlpi_part_of(sum[DLP_TRACE_WAIT], consumer)).s);
     dlpi_svg_text(o, "title", 16, 27, line, 104);
-    if (length == 0) { return; }
-    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
-                  dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
-    if (s != NULL) {
-        snprintf(line + at, sizeof line - (size_t)at,
-                 " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
-                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers,
-                 s->n_workers == 1 ? "" : "s");
-    }
+    if (length == 0) return;
+    t.len = 0;
+    dlpi_text_add(&t, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
+                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    if (s != NULL)
+        dlpi_text_add(&t, " batch_size %u, prefetch_factor %u, %u worker%s.", s->batch_size,
+                      s->prefetch_factor, s->n_workers, s->n_workers == 1 ? "" : "s");
     dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
@@ -30289,28 +30321,19 @@ static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
         int y, height;
-    } keys[] = {{NULL, "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
-                {"b", "blocked: no free cell", 0, 4},     {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14},           {"n", "goes on, or not recorded", 0, 14}};
+    } keys[] = {{"w", "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},    {"q", "the consumer waits", 0, 14},
+                {"e", "between epochs", 0, 14},          {"n", "goes on, or not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
-        if (keys[i].kind == NULL) {
-            for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
-                dlpi_out_print(
-                    o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x,
-                    y);
-            }
-        } else {
-            if (keys[i].kind[0] != 'n') {
-                dlpi_out_print(
-                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
-            }
-            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
-                           keys[i].kind, x, y + keys[i].y, keys[i].height);
-            x += 18;
-        }
-        dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
-        x += 5 + (int)strlen(keys[i].text) * 7 + 18;
+        char kind[] = "w0";
+        for (; i == 0 && kind[1] < '0' + DLPI_SVG_COLOURS; kind[1]++, x += 10)
+            dlpi_svg_box(o, kind, x, y, 9, 14);
+        if (i > 0 && keys[i].kind[0] != 'n') dlpi_svg_box(o, "t", x, y, 18, 14);
+        if (i > 0) dlpi_svg_box(o, keys[i].kind, x, y + keys[i].y, 18, keys[i].height);
+        x += i > 0 ? 18 + 5 : 5;
+        dlpi_svg_text(o, "key", x, y + 11, keys[i].text, 60);
+        x += (int)strlen(keys[i].text) * 7 + 18;
     }
 }
 
@@ -30321,20 +30344,18 @@ static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     return step;
 }
 
-/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
-static uint64_t dlpi_view_step(const dlpi_view *v) {
-    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
-    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
-    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
-}
-
-static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
-    uint64_t over = v->t0 % step;
-    return over == 0 ? v->t0 : v->t0 + (step - over);
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. Returns the step
+   from tick to tick, and the first of them. */
+static uint64_t dlpi_view_step(const dlpi_view *v, uint64_t *first) {
+    const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
+    const bool wide = strlen(dlpi_num_time(v->t1, v->t1, ten).s) > 9;
+    const uint64_t step = wide ? dlpi_tick_step(length, 5) : ten, over = v->t0 % step;
+    *first = over == 0 ? v->t0 : v->t0 + (step - over);
+    return step;
 }
 
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    uint64_t t, step = dlpi_view_step(v, &t);
     for (; t >= v->t0 && t <= v->t1; t += step) {
         dlpi_num words = dlpi_num_time(t, v->t1, step);
         int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
@@ -30344,7 +30365,7 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    uint64_t t, step = dlpi_view_step(v, &t);
     if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
     for (;; t += step) {
@@ -30354,11 +30375,17 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
     dlpi_out_print(o, "\"/>\n");
 }
 
+static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height) {
+    for (int i = 0; i < v->n_borders; i++)
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       height + 2);
+}
+
 /* Neighbouring stretches that are drawn as one rect. */
 typedef struct dlpi_run {
     uint64_t begin, end;
-    uint64_t sum[7];    /* ns of each kind */
-    uint64_t low, high; /* batches worked on */
+    uint64_t sum[DLPI_EVENT_KINDS]; /* ns of each kind */
+    uint64_t low, high;             /* batches worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
@@ -30367,32 +30394,26 @@ typedef struct dlpi_run {
 
 static int dlpi_run_kind(const dlpi_run *r) {
     int best = 1;
-    for (int k = 2; k < 7; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
+    for (int k = 2; k < DLPI_EVENT_KINDS; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
     return best;
 }
 
 static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
-                           const dlpi_run *r, int kind) {
-    static const char *const words[] = {"",        "work",   "waiting", "step", "between epochs",
-                                        "starved", "blocked"};
-    uint64_t length = r->end - r->begin;
-    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+                           const dlpi_run *r, int kind, bool on_batch) {
+    const uint64_t length = r->end - r->begin;
     dlpi_out_print(o, "<title>");
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
-    if (r->n > 1) {
+    if (r->n > 1)
         dlpi_out_print(o, "%d stretches, %s %% ", r->n,
-                       dlpi_num_percent((double)r->sum[kind] / (double)length).s);
-    }
-    dlpi_out_print(o, "%s", words[kind]);
-    if (on_batch && r->low == r->high) {
+                       dlpi_num_percent(dlpi_part_of(r->sum[kind], length)).s);
+    dlpi_out_print(o, "%s", dlpi_event_kinds[kind].words);
+    if (on_batch && r->low == r->high)
         dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
-    } else if (on_batch) {
+    else if (on_batch)
         dlpi_out_print(o, ", batches %" PRIu64 " to %" PRIu64, r->low, r->high);
-    }
-    if (r->items > 0 && on_batch) {
+    if (on_batch && r->items > 0)
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
-    }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
                    dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
@@ -30407,30 +30428,24 @@ static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
 
 static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
                           int y) {
-    static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
-    int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
+    const int kind = dlpi_run_kind(r), colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+    const bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    int a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
     int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    const char css[] = {dlpi_event_kinds[kind].colour, on_batch ? (char)('0' + colour) : 0, 0};
     char number[24];
     if (w <= 0) { return; }
     w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
-    if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
-        y += kind == DLP_TRACE_STARVED ? h - thin : 0;
-        h = thin;
-    }
-    dlpi_out_print(o, "<rect class=\"%s", kinds[kind]);
-    int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
-    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
-    if (on_batch) { dlpi_out_print(o, "%d", colour); }
-    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
-                   a % 100, y, w / 100, w % 100, h);
-    dlpi_run_title(o, v, lane, r, kind);
+    y += kind == DLP_TRACE_STARVED ? h - thin : 0;
+    h = kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED ? thin : h;
+    dlpi_svg_rect(o, css, a, w, y, h, ">");
+    dlpi_run_title(o, v, lane, r, kind, on_batch);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
     int x = (a + w / 2) / 100, half = digits * 3;
     if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
-        dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_view_clear(v, x - half, x + half))
         dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
-    }
 }
 
 static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
@@ -30453,44 +30468,29 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
     }
 }
 
-/* Draw what of a lane lies in the window. Events are not trusted to be in order: each begins no
-   earlier than the last one ended. */
+/* Draw what of a lane lies in the window. */
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    dlpi_run r;
-    uint64_t seen = v->t0;
-    r.n = 0;
-    for (int i = 0; i < lane->n; i++) {
-        const dlp_trace_event *e = &lane->events[i];
-        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
-                 end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
-        if (e->kind < 1 || e->kind > 6 || end <= b) { continue; }
-        bool wide = end - b >= v->least_ns;
-        if (r.n > 0 && (wide || b - r.end >= v->least_ns || r.end - r.begin >= v->least_ns)) {
+    const dlp_trace_event *e;
+    uint64_t begin, end;
+    dlpi_run r = {.n = 0};
+    for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;) {
+        const bool wide = end - begin >= v->least_ns || r.end - r.begin >= v->least_ns;
+        if (r.n > 0 && (wide || begin - r.end >= v->least_ns)) {
             dlpi_run_draw(o, v, lane, &r, y);
             r.n = 0;
         }
-        dlpi_run_add(&r, e, b, end);
-        seen = end;
+        dlpi_run_add(&r, e, begin, end);
     }
     if (r.n > 0) { dlpi_run_draw(o, v, lane, &r, y); }
 }
 
-/* What a stage's stretches are, where they are not one item after another of the batches that the
-   consumer gets. */
-static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
-    if (st->in_flight > 1) {
-        dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
-    }
-    if (st->cells > 0) {
-        dlpi_out_print(o, "; numbers are parts");
-    } else if (s->chunks.cpu_buffers > 0) {
-        dlpi_out_print(o, "; numbers are chunks");
-    }
-}
-
 static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                              const dlp_stats *s, int y) {
-    uint64_t sum[7] = {0};
+    const int group = lanes[0].group;
+    const bool known =
+        s != NULL && group >= 0 && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages;
+    const dlp_stage_stats *st = known ? &s->stages[group] : NULL;
+    uint64_t sum[DLPI_EVENT_KINDS] = {0};
     int silent = 0;
     double whole = (double)(v->t1 - v->t0) * n;
     for (int i = 0; i < n; i++) {
@@ -30498,36 +30498,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
         silent += lanes[i].n == 0;
     }
     dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
-    dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
+    dlpi_out_escaped(o, group < 0 ? "consumer" : st ? st->name : "stage", 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
-    if (lanes[0].group < 0) {
-        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window",
+    if (group < 0)
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window%s",
                        dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
-                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
-    } else {
+                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s,
+                       s != NULL && s->n_workers == 0
+                           ? "; without workers, that is where items are fetched"
+                           : "");
+    else
         dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n,
                        n == 1 ? "" : "s", dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
-    }
-    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
-        dlpi_out_print(o, "; without workers, that is where items are fetched");
-    }
-    uint32_t stages = s == NULL ? 0 : s->n_stages < DLP_MAX_STAGES ? s->n_stages : DLP_MAX_STAGES;
-    if (lanes[0].group >= 0 && (uint32_t)lanes[0].group < stages) {
-        dlpi_svg_of_stage(o, s, &s->stages[lanes[0].group]);
-    }
-    if (silent > 0 && n > 1) { dlpi_out_print(o, "; %d recorded nothing", silent); }
-    if (n > v->per_group) { dlpi_out_print(o, "; the first %d are drawn", v->per_group); }
+    /* What the stretches are if they are not one item after another of the consumer's batches. */
+    if (st && st->in_flight > 1)
+        dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
+    if (st && (st->cells > 0 || s->chunks.cpu_buffers > 0))
+        dlpi_out_print(o, "; numbers are %s", st->cells > 0 ? "parts" : "chunks");
+    if (silent > 0 && n > 1) dlpi_out_print(o, "; %d recorded nothing", silent);
+    if (n > v->per_group) dlpi_out_print(o, "; the first %d are drawn", v->per_group);
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
 static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
-    if (to > from) {
-        dlpi_out_print(
-            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
-    }
+    if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
 /* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
@@ -30544,37 +30540,29 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
     dlpi_svg_ground(o, "n", b, right, y, height);
 }
 
-static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
-    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
-    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
-}
-
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes),
-        bar = dlpi_view_bar(v, lanes);
-    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
+    const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes);
+    const int bar = dlpi_view_bar(v, lanes), font = pitch > v->font ? v->font : 9;
+    const int every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) {
+        const dlp_trace_event *e = lanes[i].events;
+        const int last = lanes[i].n - 1;
+        dlpi_svg_track(o, v, last < 0 ? 0 : e[0].begin_ns, last < 0 ? 0 : e[last].end_ns,
+                       y + i * pitch, bar);
+    }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
-        int top = y + i * pitch;
-        if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8,
-                           top + bar / 2 + font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name,
-                             (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
-            dlpi_out_print(o, "</text>\n");
-        }
+        const int top = y + i * pitch;
+        if (i % every == 0)
+            dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, top + bar / 2 + font * 4 / 10,
+                          lanes[i].name, (DLPI_SVG_LEFT - 16) * 100 / (66 * font));
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
-    for (int i = 0; i < v->n_borders; i++) {
-        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
-                       drawn * pitch + 2);
-    }
+    dlpi_svg_borders(o, v, y, drawn * pitch);
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
@@ -30611,7 +30599,7 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
 /* Its name, its mean in the window, and for the eye that asks its extremes. */
 static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
                              int y) {
-    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    double low = mean[first], high = low, sum = 0;
     char words[80];
     for (int x = first; x < DLPI_SVG_PLOT; x++) {
         low = mean[x] < low ? mean[x] : low;
@@ -30630,9 +30618,7 @@ static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mea
 static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
     double mean[DLPI_SVG_PLOT], top = c->most;
     int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
-    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
-        top = mean[x] > top ? mean[x] : top;
-    }
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) top = mean[x] > top ? mean[x] : top;
     dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
     dlpi_svg_grid(o, v, y, height);
     dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
@@ -30642,9 +30628,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
             double share = top > 0 ? mean[x] / top : 0;
             int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
             int up = height * 10 - h;
-            if (h != last) {
-                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
-            }
+            if (h != last) dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
             last = h;
         }
         dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
@@ -30657,13 +30641,9 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
     if (p->n_curves == 0) { return y; }
     dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < p->n_curves; i++) {
+    for (int i = 0; i < p->n_curves; i++)
         dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
-    }
-    for (int i = 0; i < v->n_borders; i++) {
-        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
-                       p->n_curves * DLPI_SVG_CURVE + 2);
-    }
+    dlpi_svg_borders(o, v, y, p->n_curves * DLPI_SVG_CURVE);
     return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
 }
 
@@ -30690,7 +30670,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    dlpi_svg_header(o, &v, p);
     if (v.t1 == v.t0 && p->window != NULL) {
         const char *words = p->window->what == DLP_WINDOW_STALL
                                 ? "No wait of the consumer is recorded but for that for the first "
@@ -30714,75 +30694,11 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     return DLP_OK;
 }
 
-static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, p);
-    if (rc != DLP_OK) { o.errnum = ENOMEM; }
-    int closed = dlpi_out_close(&o);
-    return rc != DLP_OK ? rc : closed;
-}
+/* ---- words: how stages and their fields are called ---- */
 
-/* ---- words: of kinds of stages, and of what batches are ---- */
-
-/* Text built by several calls, cut like snprintf's. */
-typedef struct dlpi_text {
-    char *buf;
-    size_t size, len;
-} dlpi_text;
-
-__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
-                                                                ...) {
-    size_t room = t->len < t->size ? t->size - t->len : 0;
-    va_list a;
-    va_start(a, format);
-    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
-    va_end(a);
-    t->len += n > 0 ? (size_t)n : 0;
-}
-
-/* The length of the whole text, as snprintf tells it. */
-static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
-
-/* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
-typedef struct dlpi_batch_words {
-    const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
-    const char *prefetch;      /* what raises their number */
-    const char *more, *beside; /* what hides uneven times */
-    const char *sink_out;      /* what takes the sink out of the consumer */
-    const char *memory;
-    bool of_rows;
-} dlpi_batch_words;
-
-static const dlpi_batch_words *dlpi_batch_words_of(const dlp_stats *s) {
-    static const dlpi_batch_words rows = {
-        .batch = "batch",
-        .item = "item",
-        .prefetch = "prefetch_factor",
-        .more = "more batches in flight",
-        .beside = ", or unordered = 1",
-        .sink_out = "transfer.threaded = 1",
-        .memory = "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
-                  "max_held %u).\n",
-        .of_rows = true,
-    };
-    static const dlpi_batch_words chunks = {
-        .batch = "chunk",
-        .item = "chunk",
-        .prefetch = "cpu_buffers, and so prefetch_factor",
-        .more = "more chunks in flight",
-        .beside = "",
-        .sink_out = "transfer_inline = 0",
-        .memory = "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
-                  "max_held %u).\n",
-    };
-    return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0 ? &chunks : &rows;
-}
-
-/* How many of them the consumer has taken. */
-static uint64_t dlpi_batches_taken(const dlp_stats *s) {
-    return s->chunks.taken > 0 ? s->chunks.taken : s->batches;
+/* True if stages get chunks in place of batches of rows: a lender splits them. */
+static bool dlpi_of_chunks(const dlp_stats *s) {
+    return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0;
 }
 
 static const dlpi_stage_ops *dlpi_words_ops(const dlp_stage_stats *g) {
@@ -30807,46 +30723,35 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
 /* What takes a stage out of the consumer. */
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     const dlpi_stage_ops *ops = dlpi_words_ops(g);
-    if (ops->sink != NULL) return dlpi_batch_words_of(s)->sink_out;
+    if (ops->sink != NULL)
+        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer.threaded = 1";
     return ops->words.out != NULL ? ops->words.out : "workers.num_workers = 1";
 }
 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    const dlpi_batch_words *words = dlpi_batch_words_of(s);
     if (g->cells > 0) return "part";
-    return dlpi_stage_takes_batches(g) ? words->batch : words->item;
+    return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
-/* Where the chunks are: the queues of a pipe that splits. */
-static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
-    if (c->cpu_buffers == 0) return;
-    dlpi_text_add(t,
-                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
-                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
-                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
-    if (c->device_buffers > 0)
-        dlpi_text_add(t,
-                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
-                      " being copied, %" PRIu64 " filled",
-                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "",
-                  c->preload_auto == 0 ? ""
-                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
-                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
-    if (c->seam_buffers > 0)
-        dlpi_text_add(t,
-                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
-                      "batch_size that divides the rows of every chunk has none.\n",
-                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
-                      dlpi_num_bytes((double)c->seam_bytes).s);
+/* What the fetch stage's reader says of those who write; zeros in another stage. */
+static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
+    dlpi_reader_words words = {0, 0, 0, 0};
+    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof words);
+    return words;
+}
+
+/* What else to change if the stage can have one worker only; NULL if it can have more. */
+static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
+    return dlpi_stage_reader(g).writers > 0
+               ? "what is pushed has one reader; push fewer and larger items"
+               : dlpi_words_ops(g)->words.slow;
 }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   Each stage has a clock of its own, which runs slower than time while the cores are too few for
-   all that want them; workers end their work at a reading of their stage's clock. The next event is
+   Each stage has a clock of its own. It runs slower than time while more work wants a core than
+   there are cores. Workers end their work at a reading of their stage's clock. The next event is
    the end that comes first. Rows of a batch are counted, not told apart: an item stage may begin as
    many as the stage before has done. */
 
@@ -31138,10 +31043,17 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* Of the time that a stage's work took, how long it waited for a core. */
+/* How long a stage waited for a core while it worked. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
+}
+
+/* True if a step keeps the device busy, not a core: it comes after a transfer stage. */
+static bool dlpi_steps_idle(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
+        if (dlpi_words_ops(&s->stages[i])->sink != NULL) return true;
+    return false;
 }
 
 /* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
@@ -31154,11 +31066,12 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
     return false;
 }
 
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
-static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
+/* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
+   keeps a core busy, unless it is idle. */
+static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
     double waits = 0;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
         cpu += (double)s->stages[i].cpu_ns;
         waits += dlpi_stage_core_wait(&s->stages[i]);
     }
@@ -31166,8 +31079,8 @@ static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double
     return ns > 0 ? cpu / ns : 0;
 }
 
-/* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
-   it takes what is left without that, which is its CPU time if nobody knows how long it waited. */
+/* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
+   work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
     double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
@@ -31186,10 +31099,10 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
 
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
-    bool idle = d->step_idle != 0, full;
+    const bool idle = d->step_idle != 0 || dlpi_steps_idle(s);
+    bool full;
     double used, wanted;
-    for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
-    used = dlpi_sim_measured_cores(s, idle, &wanted);
+    used = dlpi_measured_cores(s, idle, &wanted);
     full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
@@ -31312,20 +31225,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     return DLP_OK;
 }
 
-/* What rows of documents lack and, in windows, what makes that less. */
-static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
-    if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
-    const double padding = (double)g->own[DLP_PACK_PADDING];
-    const double share = padding / (padding + (double)g->own[DLP_PACK_TOKENS]);
-    const double segments = (double)g->own[DLP_PACK_SEGMENTS] / (double)g->own[DLP_PACK_ROWS];
-    dlpi_text_add(t, "Packing: %s %% of the tokens are padding, %s segments a row",
-                  dlpi_num_percent(share).s, dlpi_num_of(segments).s);
-    if (share >= 0.001 && g->window > 0 && g->inputs > g->window)
-        dlpi_text_add(t, "; a window larger than %" PRIu64 " makes that less", g->window);
-    dlpi_text_add(t, ".\n");
-}
-
-/* ---- words ---- */
+/* ---- what limits a pipe, and what a change would give ---- */
 
 /* What limits: a stage, or one of the names below. */
 enum {
@@ -31335,39 +31235,49 @@ enum {
     DLPI_LIMIT_UNKNOWN = -4
 };
 
+/* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
+   inline. It is the rate where no worker helps. */
 typedef struct dlpi_verdict {
     int limiting_stage; /* or DLPI_LIMIT_* */
-    int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
-    double rate;    /* items/s now */
-    double
-        /* items/s that one more worker of limiting_stage would give (moved out of the consumer, if
-           it is inline); rate where no worker helps */
-        rate_plus_one;
+    int next_limit;     /* bounds rate_plus_one; limiting_stage: nothing else does */
+    double rate;        /* items/s now */
+    double rate_plus_one;
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
     double rows; /* per batch */
-    /* items per batch, as stages count them: rows, but 1 chunk where there are views */
-    double units;
+    double
+        units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double rate;
-    double wait;     /* share of the consumer, inline stages included */
-    double consumer; /* share of the consumer in steps and inline stages */
-    double cores;    /* share of the process's cores that was used, or waited for */
-    double used;     /* share of them that was used */
-    double util
-        [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
+    double wait;                   /* share of the consumer, inline stages included */
+    double consumer;               /* share of the consumer in steps and inline stages */
+    double cores;                  /* share of the process's cores that was used, or waited for */
+    double used;                   /* share of them that was used */
+    double util[DLP_MAX_STAGES];   /* busy share of useful workers; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
     int n;
 } dlpi_load;
 
+/* The name of a stage, or of another limit. */
+static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
+    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor",
+                                        "not known"};
+    dlpi_num r;
+    if (limit < 0)
+        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
+    else
+        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    return r;
+}
+
 /* How many units of its work a stage may have at once. */
-static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
-    if (g->cells > 0) { return g->cells; }
-    return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
+static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, double rows) {
+    if (g->cells > 0) return g->cells;
+    return prefetch * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
@@ -31375,36 +31285,27 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
     l->ns = (double)s->wait_ns + (double)s->step_ns;
     l->busiest = l->heaviest = -1;
-    if (s->batches == 0 || !(l->ns > 0)) { return; }
+    if (s->batches == 0 || !(l->ns > 0)) return;
     l->rows = (double)s->items / (double)s->batches;
-    l->units = dlpi_batch_words_of(s)->of_rows ? l->rows : 1;
+    l->units = dlpi_of_chunks(s) ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
-    double cpu_ns = 0, waits_ns = 0, cores_ns;
-    bool device = false;
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        cpu_ns += (double)g->cpu_ns;
-        waits_ns += dlpi_stage_core_wait(g);
-        device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
-            if (g->busy_ns > 0 &&
-                (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
+            if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
                 l->heaviest = i;
-            }
             continue;
         }
-        double most = dlpi_stage_at_once(s, g, l->rows);
+        double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
-        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) { l->busiest = i; }
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
-    /* A step on the host keeps a core busy; one after a transfer stage keeps the device busy. */
-    cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
-    l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
-    l->cores = l->used + waits_ns / cores_ns;
+    l->used = dlpi_measured_cores(s, dlpi_steps_idle(s), &l->cores) / (s->cpus > 0 ? s->cpus : 1);
+    l->cores /= s->cpus > 0 ? s->cpus : 1;
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
@@ -31423,7 +31324,7 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
     double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
-        double most = dlpi_stage_at_once(s, g, l->rows);
+        double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         v->rate_plus_one = l->rate * more / now;
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
@@ -31432,92 +31333,69 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
         v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
     }
     for (int k = 0; k < l->n; k++) {
-        if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
+        if (k != i && l->util[k] > 0) dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
     }
-    if (consumer > 0) { dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER); }
-    if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
+    if (consumer > 0) dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER);
+    if (l->cores > 0) dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The consumer is it when it hardly waits. Otherwise the cores, if they are full; a
-   stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
-   flight. */
+/* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
+   full, and a stage, if its workers hardly rest. If everybody waits at times, there are too few
+   batches in flight. */
+static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
+    const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
+    const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
+    if (l->consumer >= 0.95 || (l->consumer >= 0.9 && l->consumer >= busiest))
+        return inlined >= 0.1 ? l->heaviest : DLPI_LIMIT_CONSUMER;
+    if (l->cores >= 0.9) return DLPI_LIMIT_CORES;
+    if (busiest >= 0.8 && l->useful[l->busiest] >= s->stages[l->busiest].workers) return l->busiest;
+    if (l->busiest >= 0) return DLPI_LIMIT_PREFETCH;
+    return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
+}
+
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
     dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
-    if (s->batches == 0 || s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) {
-        return v;
-    }
-    double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
-    double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
-    if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
-        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_CONSUMER;
-    } else if (l.cores >= 0.9) {
-        v.limiting_stage = DLPI_LIMIT_CORES;
-    } else if (busiest >= 0.8) {
-        v.limiting_stage =
-            l.useful[l.busiest] < s->stages[l.busiest].workers ? DLPI_LIMIT_PREFETCH : l.busiest;
-    } else {
-        v.limiting_stage = l.busiest >= 0    ? DLPI_LIMIT_PREFETCH
-                           : l.heaviest >= 0 ? l.heaviest
-                                             : DLPI_LIMIT_UNKNOWN;
-    }
-    v.next_limit = v.limiting_stage;
-    if (v.limiting_stage >= 0) { dlpi_verdict_predict(&v, &l, s); }
+    if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
+    v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
+    if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
     return v;
 }
 
-static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
-    dlpi_num r;
-    const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known"};
-    if (limit < 0) {
-        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
-    } else {
-        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
-    }
-    return r;
-}
+/* ---- what a change would give ---- */
 
-/* What else to change if the stage can have one worker only; NULL if it can have more. */
-static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
-    dlpi_reader_words words;
-    memcpy(&words, g->own, sizeof words);
-    if (g->kind == DLP_STAGE_FETCH && words.writers > 0)
-        return "what is pushed has one reader; push fewer and larger items";
-    return dlpi_words_ops(g)->words.slow;
-}
+/* What is foretold of other numbers of workers or batches. */
+typedef struct dlpi_foretold {
+    uint64_t more; /* batches in flight to try */
+    double deeper; /* items/s that these give; 0: not known */
+    int n, then;   /* numbers of workers in words; the limit with the last of them */
+    char words[200];
+} dlpi_foretold;
 
 /* True if a simulation of the pipe as it is gives about what was measured. */
-static bool dlpi_foretold_fits(const dlp_predict *now, const dlpi_load *l) {
-    return now->items_per_s > 0.85 * l->rate && now->items_per_s < 1.15 * l->rate;
+static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
+    return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
+           now->items_per_s < 1.15 * l->rate;
 }
 
-enum { DLPI_INLINE_STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
+   or no more than that. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    dlp_predict now, then;
+    if (!dlpi_foretold_fits(s, l, &now) || dlp_stats_predict(s, &d, &then) != DLP_OK) return 0;
+    return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+}
 
-/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
-   Without workers a pipe of rows has one batch in flight by default, with workers two. Returns how
-   many numbers there are; 0: no worker helps; -1: the simulation does not fit this pipe. */
-static int dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, int32_t *workers,
-                                dlp_predict *gives) {
-    const uint32_t ahead = s->prefetch_factor < 2 ? 2 : s->prefetch_factor;
-    dlp_predict_desc d = {.prefetch_factor = ahead};
-    dlp_stats deeper = *s;
-    dlp_predict now;
-    double most, last = 0;
-    int n = 0;
-    deeper.prefetch_factor = ahead;
-    most = dlpi_stage_at_once(&deeper, &s->stages[i], l->rows);
-    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
-    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || !dlpi_foretold_fits(&now, l)) return -1;
-    for (int w = 1; w <= most && n < DLPI_INLINE_STEPS; n++) {
-        d.workers[i] = workers[n] = w;
-        if (dlp_stats_predict(s, &d, &gives[n]) != DLP_OK) break;
-        if (gives[n].items_per_s < 1.05 * last) break;
-        last = gives[n].items_per_s;
-        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
-    }
-    return last > 1.05 * now.items_per_s ? n : 0;
+/* Foretell what twice as many batches in flight give, or so many that each worker has an item. */
+static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
+    const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
+    f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
+    while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
+    f->more = f->more < 4096 ? f->more : 4096;
+    f->deeper = dlpi_explain_deeper(s, l, f->more);
 }
 
 /* What limits a pipe as foretold for the most workers of stage i that help. */
@@ -31530,272 +31408,34 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
     return DLPI_LIMIT_PREFETCH;
 }
 
-/* What to change for an inline stage that can have one worker, or is not to be simulated. */
-static void dlpi_explain_one_worker(dlpi_text *t, const dlp_stats *s, const dlpi_verdict *v) {
-    dlpi_text_add(
-        t, "Change: set %s; that should give about %s items/s; then the limit is %s.\n",
-        dlpi_stage_setting(s, &s->stages[v->limiting_stage]), dlpi_num_of(v->rate_plus_one).s,
-        v->next_limit == v->limiting_stage ? "that worker" : dlpi_limit_name(s, v->next_limit).s);
-}
-
-/* The fetch stage waits for writers, of whom none lives. False: it does not. */
-static bool dlpi_explain_writers(dlpi_text *t, const dlp_stats *s) {
-    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        dlpi_reader_words words;
-        memcpy(&words, g->own, sizeof words);
-        if (g->kind != DLP_STAGE_FETCH || words.alone == 0) continue;
-        dlpi_text_add(
-            t, "Limit: no producer lives, and %" PRIu64 " of %" PRIu64 " streams have ended.\n",
-            words.ended, words.writers);
-        if (words.last > 0)
-            dlpi_text_add(t,
-                          "Change: start producer %" PRIu64
-                          " again, with its number: it is gone, and did not say the end.\n",
-                          words.last);
-        else
-            dlpi_text_add(t, "Change: start the producers that are missing, or set writers.\n");
-        return true;
-    }
-    return false;
-}
-
-static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
-                                const dlpi_verdict *v) {
-    const int i = v->limiting_stage;
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
+   if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
+static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
+    enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];
-    const bool one = dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL;
-    int32_t workers[DLPI_INLINE_STEPS];
-    dlp_predict gives[DLPI_INLINE_STEPS];
-    const int n = one ? -1 : dlpi_inline_foretell(s, l, i, workers, gives);
-    dlpi_text_add(t,
-                  "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
-                  "its time; steps take %s %%.\n",
-                  g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
-                  dlpi_num_percent((double)s->step_ns / l->ns).s);
-    if (n == 0 || (n < 0 && v->rate_plus_one < v->rate * 1.05))
-        dlpi_text_add(t, "Change: a worker would give nothing: %s the limit already.\n",
-                      v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s) ? "the cores are"
-                                                                                 : "the rest is");
-    else if (n < 0)
-        dlpi_explain_one_worker(t, s, v);
-    for (int k = 0; k < n; k++) {
-        const dlpi_num rate = dlpi_num_of(gives[k].items_per_s);
-        if (k == 0)
-            dlpi_text_add(t, "Change: set %s; %d should give about %s items/s", dlpi_stage_field(g),
-                          workers[k], rate.s);
-        else if (k < 3 || k == n - 1)
-            dlpi_text_add(t, ", %d about %s", workers[k], rate.s);
+    dlp_predict_desc d = {.prefetch_factor = s->prefetch_factor < 2 ? 2 : s->prefetch_factor};
+    double gives[STEPS], last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
+    dlpi_text t = {f->words, sizeof f->words, 0};
+    int32_t workers[STEPS];
+    dlp_predict now, p;
+    f->n = -1;
+    if (dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL) return;
+    if (!dlpi_foretold_fits(s, l, &now)) return;
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    f->n = 0;
+    for (int w = 1; w <= most && f->n < STEPS; f->n++) {
+        d.workers[i] = workers[f->n] = w;
+        if (dlp_stats_predict(s, &d, &p) != DLP_OK || p.items_per_s < 1.05 * last) break;
+        gives[f->n] = last = p.items_per_s;
+        f->then = dlpi_inline_limit(s, l, i, &p);
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
     }
-    if (n > 0)
-        dlpi_text_add(t, "; then the limit is %s.\n",
-                      dlpi_limit_name(s, dlpi_inline_limit(s, l, i, &gives[n - 1])).s);
-}
-
-/* Workers that have several items at once are busy while one is out: what limits them is how many
-   are, and how long each takes. */
-static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
-    double out = (double)g->in_flight_ns / (double)g->busy_ns;
-    dlpi_text_add(t,
-                  "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
-                  "which take p50 %s; the consumer waits %s %% of the time.\n",
-                  g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
-                  (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
-    if (out >= 0.8 * g->in_flight) {
-        dlpi_text_add(t,
-                      "Change: raise in_flight, or %s; twice as many give up to %s items/s, if the "
-                      "source bears them and prefetch_factor has as many items.\n",
-                      dlpi_stage_field(g), dlpi_num_of(2 * l->rate).s);
-    } else {
-        dlpi_text_add(t,
-                      "Change: raise prefetch_factor (and batch_pool, if it is set): there are too "
-                      "few items to have %d out; or the source refuses more.\n",
-                      (int)g->in_flight);
-    }
-}
-
-static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
-                               const dlpi_verdict *v) {
-    const dlp_stage_stats *g = &s->stages[v->limiting_stage];
-    int w = g->workers;
-    bool batches = dlpi_stage_takes_batches(g);
-    if (dlpi_stage_has_many(g) && g->busy_ns > 0) {
-        dlpi_explain_in_flight(t, g, l);
-        return;
-    }
-    dlpi_text_add(t,
-                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the consumer waits %s %% "
-                  "of the time.\n",
-                  g->name, w, w == 1 ? " is" : "s are",
-                  dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (dlpi_stage_slow(g) != NULL) {
-        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_stage_slow(g));
-    } else if (w < g->workers_max) {
-        dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
-                      g->workers_max);
-    } else if (batches && w >= (int)s->prefetch_factor) {
-        dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, and %s with it: each batch "
-                      "in flight has a worker already.\n",
-                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
-    } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
-        dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, then %s: every item in flight has a "
-                      "worker already.\n",
-                      (unsigned)s->prefetch_factor, dlpi_stage_field(g));
-    } else if (v->rate_plus_one < v->rate * 1.02) {
-        dlpi_text_add(t,
-                      "Change: make it cheaper; one more worker would give nothing, for %s would "
-                      "be the limit.\n",
-                      dlpi_limit_name(s, v->next_limit).s);
-    } else {
-        dlpi_text_add(t, "Change: raise %s; %d should give about %s items/s", dlpi_stage_field(g),
-                      w + 1, dlpi_num_of(v->rate_plus_one).s);
-        dlpi_text_add(t, v->next_limit == v->limiting_stage ? ".\n" : "; then the limit is %s.\n",
-                      dlpi_limit_name(s, v->next_limit).s);
-    }
-}
-
-/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
-   or no more than that. */
-static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
-    dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
-    dlp_predict now, then;
-    if (dlp_stats_predict(s, NULL, &now) != DLP_OK || dlp_stats_predict(s, &d, &then) != DLP_OK) {
-        return 0;
-    }
-    return dlpi_foretold_fits(&now, l) && then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
-}
-
-static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    const dlp_stage_stats *g = &s->stages[l->busiest];
-    const dlpi_batch_words *words = dlpi_batch_words_of(s);
-    dlpi_text_add(t,
-                  "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
-                  "workers of '%.31s' are only %s %% busy.\n",
-                  (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
-                  dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
-    double need = l->units > 0 ? g->workers / l->units : 0;
-    uint64_t more = 2 * (uint64_t)s->prefetch_factor + (s->prefetch_factor == 0);
-    while (more < 4096 && (double)more < need + 1) { more *= 2; }
-    more = more > 4096 ? 4096 : more;
-    double deeper = dlpi_explain_deeper(s, l, more);
-    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64, words->prefetch, more);
-    if (deeper > 0) {
-        dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
-    }
-    dlpi_text_add(t, "; each %s more takes about %s.\n", words->batch,
-                  dlpi_num_bytes((double)s->bytes / (double)dlpi_batches_taken(s)).s);
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *k = &s->stages[i];
-        bool parts = k->cells > 0;
-        if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
-            dlpi_text_add(t,
-                          "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
-                          "the order; %s hide them%s.\n",
-                          k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          parts ? "part" : words->item,
-                          parts ? "more part cells (queue_size)" : words->more,
-                          parts ? "" : words->beside);
-        }
-    }
-}
-
-static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    bool taken = l->used < 0.9 && l->cores > l->used;
-    dlpi_text_add(t, "Limit: the cores: workers and consumer keep %s of %u busy",
-                  dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
-    if (taken) {
-        dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
-                      dlpi_num_percent(1 - l->used / l->cores).s);
-    }
-    dlpi_text_add(t, "; more workers would give nothing.\n");
-    if (l->busiest >= 0) {
-        dlpi_text_add(t, "Change: make '%.31s' cheaper, or use more cores%s.\n",
-                      s->stages[l->busiest].name,
-                      taken ? ": others have these, or the CPU quota is used up" : "");
-    }
-}
-
-static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the consumer: it waits for batches only %s %% of the time.\n",
-                  dlpi_num_percent(l->wait).s);
-    dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
-                  dlpi_num_ns(s->step_ns / s->batches).s);
-    if (l->busiest >= 0) {
-        dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
-                      s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
-    }
-    dlpi_text_add(t, ".\n");
-}
-
-/* What became of inputs whose items nobody had counted, and what their windows take. */
-static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
-    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
-    double inputs = (double)g->inputs, items = (double)g->inputs_items;
-    if (g->inputs == 0) return;
-    if (words->items == NULL && g->inputs_empty > 0 &&
-        g->inputs_items + g->inputs_empty == g->inputs && items > 0)
-        dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
-                      dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
-    else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s %s of each; %s %% have none", g->name,
-                      dlpi_num_of(items / inputs).s, words->items ? words->items : "items",
-                      dlpi_num_percent((double)g->inputs_empty / inputs).s);
-    if (g->window > 0)
-        dlpi_text_add(
-            t, "; for windows of %" PRIu64 " %s, and to load ahead, there are %u cells, of %s",
-            g->window, words->windows ? words->windows : "items", (unsigned)g->cells,
-            dlpi_num_bytes((double)g->cell_bytes).s);
-    dlpi_text_add(t, ".\n");
-}
-
-static double dlpi_share_of(uint64_t n, uint64_t all) {
-    return all > 0 ? (double)n / (double)all : 0;
-}
-
-/* How unevenly streams have items, and what that costs an epoch. */
-static void dlpi_explain_streams(dlpi_text *t, const dlp_stage_stats *g) {
-    const dlp_stream_stats *x = &g->spread;
-    const char *items = dlpi_words_ops(g)->words.items;
-    if (x->counted > 0 && (x->streams > 1 || x->left_out > 0)) {
-        dlpi_text_add(t, "Streams: of %u of the %u that are read here a pass is counted: %" PRIu64,
-                      (unsigned)x->counted, (unsigned)x->streams, x->least);
-        if (x->most > x->least) dlpi_text_add(t, " to %" PRIu64, x->most);
-        dlpi_text_add(t, " %s each", items ? items : "items");
-        if (x->most > x->least)
-            dlpi_text_add(t, ", %s to %s %% of theirs",
-                          dlpi_num_percent(dlpi_share_of(x->least, x->items)).s,
-                          dlpi_num_percent(dlpi_share_of(x->most, x->items)).s);
-        if (x->left_out > 0)
-            dlpi_text_add(t, "; an epoch leaves out %s%s %%", x->drops == 2 ? "at least " : "",
-                          dlpi_num_percent(dlpi_share_of(x->left_out, x->items)).s);
-        dlpi_text_add(t, ".\n");
-    }
-    if (x->weights == 0 || x->all < 2) return;
-    dlpi_text_add(t, "Weights: of all %u streams one has %s to %s %% of the weight",
-                  (unsigned)x->all, dlpi_num_percent(dlpi_share_of(x->weights_least, x->weights)).s,
-                  dlpi_num_percent(dlpi_share_of(x->weights_most, x->weights)).s);
-    if (x->drops)
-        dlpi_text_add(t, "; if items are as many as weights say, an epoch leaves out %s %%",
-                      dlpi_num_percent(1 - x->all * dlpi_share_of(x->weights_least, x->weights)).s);
-    dlpi_text_add(t, ".\n");
-}
-
-/* Was the part queue empty while the consumer waited? */
-static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
-        dlpi_text_add(
-            t,
-            "Parts: part queue empty: the consumer waits for parts %s %% of the time; "
-            "workers of '%.31s' load one in %s and are %s %% busy; %s "
-            "parts.workers.num_workers (%d) and queue_size (%u).\n",
-            dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
-            dlpi_num_percent((double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))).s,
-            g->workers > 0 ? "raise" : "set", g->workers, (unsigned)g->cells);
-    }
+    if (last <= 1.05 * now.items_per_s) f->n = 0;
+    for (int k = 0; k < f->n; k++)
+        if (k < 3 || k == f->n - 1)
+            dlpi_text_add(&t, k == 0 ? "%d should give about %s items/s" : ", %d about %s",
+                          workers[k], dlpi_num_of(gives[k]).s);
 }
 
 /* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
@@ -31804,227 +31444,414 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers <= 0) continue;
-        if (g->cells > 0 || dlpi_stage_takes_batches(g) || !dlpi_batch_words_of(s)->of_rows)
-            return 0;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
         busy += (double)g->busy_ns;
     }
     return busy / (double)s->batches;
 }
 
-/* A batch that takes less than to pass it from core to core. */
-static void dlpi_explain_short(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    double all = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
-    double without = work + (double)s->step_ns / (double)s->batches;
-    if (work < 1 || s->batches < 200 || all > 100000 || without > 0.9 * all) { return; }
-    dlpi_text_add(
-        t,
-        "Short: a batch is %s of work and comes every %s: passing it from a worker to the "
-        "consumer takes longer. ",
-        dlpi_num_ns((uint64_t)work).s, dlpi_num_ns((uint64_t)all).s);
-    dlpi_text_add(t, "With num_workers = 0 one should come every %s.\n",
-                  dlpi_num_ns((uint64_t)without).s);
-}
-
-/* Figures and facts that hold whatever the limit is. */
-static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
-                  dlpi_num_of(l->rows > 0 ? l->rate / l->rows : 0).s);
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->p50_ns > 0) {
-            dlpi_text_add(t, "; '%.31s' takes p50 %s, p99 %s", g->name, dlpi_num_ns(g->p50_ns).s,
-                          dlpi_num_ns(g->p99_ns).s);
-        }
-    }
+/* What rows of documents lack and, in windows, what makes that less. */
+static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
+    if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
+    const double padding = (double)g->own[DLP_PACK_PADDING];
+    const double share = padding / (padding + (double)g->own[DLP_PACK_TOKENS]);
+    const double segments = (double)g->own[DLP_PACK_SEGMENTS] / (double)g->own[DLP_PACK_ROWS];
+    dlpi_text_add(t, "Packing: %s %% of the tokens are padding, %s segments a row",
+                  dlpi_num_percent(share).s, dlpi_num_of(segments).s);
+    if (share >= 0.001 && g->window > 0 && g->inputs > g->window)
+        dlpi_text_add(t, "; a window larger than %" PRIu64 " makes that less", g->window);
     dlpi_text_add(t, ".\n");
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers > 0 && g->cells == 0 && g->workers - l->useful[i] >= 1) {
-            dlpi_text_add(t,
-                          "Idle: %d of the %d workers of '%.31s' never have work: only "
-                          "prefetch_factor%s = %s %s are in flight.\n",
-                          (int)(g->workers - l->useful[i]), g->workers, g->name,
-                          dlpi_stage_takes_batches(g) ? "" : " x batch_size",
-                          dlpi_num_of(l->useful[i]).s,
-                          dlpi_stage_takes_batches(g) ? "batches" : "items");
-        }
-    }
 }
 
-/* Who hangs, or seems to. */
-static void dlpi_explain_longest(dlpi_text *t, const dlp_stats *s, int n_stages) {
+/* ---- explain: a table of conditions, sentences and the numbers in them ---- */
+
+/* The formatter would take each row apart. */
+/* clang-format off */
+
+/* Groups of sentences. One of the first eight says what limits, and what to change. The groups from
+   LONGEST on are told in this order. */
+enum {
+    DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_FLIGHT, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
+    DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST, DLPI_OF_INPUTS,
+    DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES,
+    DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
+};
+
+/* Rows: a group, a condition, what is said if it holds. Rows are tried in order. A row that begins
+   with a capital begins a sentence. Another row goes on with an open sentence; a line end closes
+   it. Where rows begin alike ("Change: "), the first that holds is said. {name} is a number or a
+   word of the lists below. */
+#define DLPI_SENTENCES(X) \
+    X(PRODUCERS, true, "Limit: no producer lives, and {ended} of {writers} streams have ended.\n") \
+    X(PRODUCERS, r->last > 0, "Change: start producer {last} again with the same number. It is " \
+      "gone and did not end its stream.\n") \
+    X(PRODUCERS, true, "Change: start the missing producers, or set writers.\n") \
+    X(INLINE, true, "Limit: stage '{name}' runs inline in the consumer (0 workers) and takes " \
+      "{busy} % of its time; steps take {steps} %.\n") \
+    X(INLINE, none && crowded, "Change: a worker would give nothing: the cores are the limit " \
+      "already.\n") \
+    X(INLINE, none, "Change: a worker would give nothing: the rest is the limit already.\n") \
+    X(INLINE, x->f.n < 0, "Change: set {setting}; that should give about {rate_more} items/s; " \
+      "then the limit is") \
+    X(INLINE, last, " that worker.\n") \
+    X(INLINE, true, " {next}.\n") \
+    X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
+    X(FLIGHT, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
+      "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
+      "of the time.\n") \
+    X(FLIGHT, out >= 0.8 * g->in_flight, "Change: raise in_flight, or {field}; twice as many " \
+      "give up to {twice} items/s if the source can serve them and prefetch_factor has as many " \
+      "items.\n") \
+    X(FLIGHT, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
+      "few items for {in_flight} requests. Or the source refuses more requests.\n") \
+    X(WORKERS, true, "Limit: stage '{name}': its {workers} worker{are} {util} % busy, and the " \
+      "consumer waits {wait} % of the time.\n") \
+    X(WORKERS, dlpi_stage_slow(g) != NULL, "Change: it has one thread: {slow}.\n") \
+    X(WORKERS, g->workers < g->workers_max, "Change: none; workers are added while they are " \
+      "needed, up to workers_max = {workers_max}.\n") \
+    X(WORKERS, batches && g->workers >= (int)s->prefetch_factor, \
+      "Change: raise prefetch_factor above {prefetch_factor}, and {field} with it: each batch in " \
+      "flight has a worker already.\n") \
+    X(WORKERS, v->next_limit == DLPI_LIMIT_PREFETCH, "Change: raise prefetch_factor above " \
+      "{prefetch_factor}, then {field}: every item in flight has a worker already.\n") \
+    X(WORKERS, v->rate_plus_one < v->rate * 1.02, "Change: make the stage cheaper; one more " \
+      "worker would give nothing: {next} would be the limit.\n") \
+    X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
+    X(WORKERS, last, ".\n") \
+    X(WORKERS, true, "; then the limit is {next}.\n") \
+    X(CONSUMER, true, "Limit: the consumer: it waits for batches only {wait} % of the time.\n") \
+    X(CONSUMER, true, "Change: nothing in the pipe; steps take {step}") \
+    X(CONSUMER, l->busiest >= 0, " and the busiest workers ('{name}') are {util} % busy") \
+    X(CONSUMER, true, ".\n") \
+    X(CORES, true, "Limit: the cores: workers and consumer keep {used} of {cpus} busy") \
+    X(CORES, taken, ", and wait for one {core_wait} % of the time that they could run") \
+    X(CORES, true, "; more workers would give nothing.\n") \
+    X(CORES, l->busiest >= 0, "Change: make '{name}' cheaper, or use more cores") \
+    X(CORES, taken, ": others have these, or the CPU quota is used up") \
+    X(CORES, true, ".\n") \
+    X(PREFETCH, true, "Limit: prefetch_factor = {prefetch_factor}: the consumer waits {wait} % " \
+      "of the time while the workers of '{name}' are only {busy} % busy.\n") \
+    X(PREFETCH, chunks, "Change: raise cpu_buffers, and so prefetch_factor, for instance to " \
+      "{more}") \
+    X(PREFETCH, true, "Change: raise prefetch_factor, for instance to {more}") \
+    X(PREFETCH, x->f.deeper > 0, "; that should give about {deeper} items/s") \
+    X(PREFETCH, chunks, "; each further chunk takes about {batch_bytes}.\n") \
+    X(PREFETCH, true, "; each further batch takes about {batch_bytes}.\n") \
+    X(UNKNOWN, s->batches == 0, "Limit: not known: no batch has been delivered yet, {elapsed} " \
+      "after the start.\n") \
+    X(UNKNOWN, true, "Limit: not known yet: {batches} batch{es} delivered, and the first " \
+      "prefetch_factor = {prefetch_factor} are the start-up.\n") \
+    X(SKEW, g->p50_ns > 0 && g->p99_ns / 4 >= g->p50_ns, "Skew: times of '{name}' are uneven " \
+      "(p50 {p50}, p99 {p99}): slow") \
+    X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
+    X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
+    X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = " \
+      "1.\n") \
+    X(LONGEST, hangs, "Longest: worker {worker} of '{name}' (thread {tid} of process {pid}) has " \
+      "been at {unit} {current_index} for {age}; p99 is") \
+    X(LONGEST, g->p99_ns > 0, " {p99}.\n") \
+    X(LONGEST, true, " not known.\n") \
+    X(INPUTS, g->inputs > 0 && filters, "Inputs: '{name}' keeps {kept} %: {inputs_a_row} inputs " \
+      "a row") \
+    X(INPUTS, g->inputs > 0, "Inputs: '{name}' makes {made} {items} of each input; {none} % of " \
+      "the inputs have none") \
+    X(INPUTS, g->window > 0, "; {cells} cells of {cell_bytes} in all are for windows of {window} " \
+      "{windows}, and to load ahead") \
+    X(INPUTS, true, ".\n") \
+    X(STREAMS, y->counted > 0 && (y->streams > 1 || y->left_out > 0), \
+      "Streams: {counted} of the {streams} streams of this rank are counted: {least}") \
+    X(STREAMS, uneven, " to {most}") \
+    X(STREAMS, true, " {items} in a pass") \
+    X(STREAMS, uneven, ", each {least_share} to {most_share} % of all") \
+    X(STREAMS, y->left_out > 0 && y->drops == 2, "; an epoch leaves out at least {left} %") \
+    X(STREAMS, y->left_out > 0 && y->drops != 2, "; an epoch leaves out {left} %") \
+    X(STREAMS, true, ".\n") \
+    X(STREAMS, y->weights > 0 && y->all > 1, "Weights: each of the {all} streams has " \
+      "{weight_least} to {weight_most} % of the weight") \
+    X(STREAMS, y->drops != 0, "; if the numbers of items follow the weights, an epoch leaves out " \
+      "{weight_left} %") \
+    X(STREAMS, true, ".\n") \
+    X(PARTS, l->rate > 0 && g->cells > 0 && (double)s->part_wait_ns >= 0.02 * l->ns, \
+      "Parts: part queue empty: the consumer waits for parts {part_wait} % of the time; workers " \
+      "of '{name}' load one in {p50} and are {busy} % busy; {raise} parts.workers.num_workers " \
+      "({workers}) and queue_size ({cells}).\n") \
+    X(RUN, l->rate > 0 && hurried, "Short: a batch is {work} of work and comes every {batch_ns}: " \
+      "handing it from a worker to the consumer takes longer. With num_workers = 0 a batch " \
+      "should come every {without}.\n") \
+    X(RUN, l->rate > 0, "Measured: {rate} items/s ({batch_rate} batches/s)") \
+    X(TIME, g->p50_ns > 0, "; '{name}' takes p50 {p50}, p99 {p99}") \
+    X(TIMES, true, ".\n") \
+    X(IDLE, l->rate > 0 && g->workers > 0 && g->cells == 0 && g->workers - l->useful[i] >= 1, \
+      "Idle: {idle} of the {workers} workers of '{name}' never have work: only") \
+    X(IDLE, batches, " prefetch_factor = {useful} batches are in flight.\n") \
+    X(IDLE, true, " prefetch_factor x batch_size = {useful} items are in flight.\n") \
+    X(ERRORS, g->retried + g->replaced + g->left_out > 0, "Errors: stage '{name}': {retried} " \
+      "retried, {replaced} replaced, {left_out} left out; dlp_pipe_skips names the last two.\n") \
+    X(ERRORS, g->restarts > 0, "Deaths: workers of '{name}' were replaced {restarts} times; the " \
+      "last one died by {signal}; no item is lost.\n") \
+    X(SKIP, s->first_skip.code != 0, "First replaced or left out: {first_skip}\n") \
+    X(TUNED, g->workers_max > 0, "Workers: {workers} of '{name}' at work, of {workers_min} to " \
+      "{workers_max}; changed {tunes} times.\n") \
+    X(NOTE, k->reason >= DLP_TUNE_BUSY && k->reason <= DLP_TUNE_SET, \
+      "Tuned: after {at} '{name}' {from} -> {to}: ") \
+    X(NOTE, k->reason == DLP_TUNE_BUSY, "the consumer waited, its workers were busy.\n") \
+    X(NOTE, k->reason == DLP_TUNE_IDLE, "batches were ready, workers had no work.\n") \
+    X(NOTE, k->reason == DLP_TUNE_CORES, "busy, but its workers compute and the cores are " \
+      "full.\n") \
+    X(NOTE, true, "set by dlp_pipe_set_workers.\n") \
+    X(REST, s->cache_capacity > 0, "Cache: {hits} % of {lookups} lookups hit; {cached} of " \
+      "{cache} are in use") \
+    X(REST, s->cache_capacity >= s->cache_all_bytes, "; it has room for all items.\n") \
+    X(REST, true, "; it has room for {cache_share} % of the items; cache.bytes = " \
+      "{cache_all_bytes} would keep all.\n") \
+    X(REST, c->cpu_buffers > 0, "Chunks: {loadable} loadable in this epoch; {cpu_buffers} CPU " \
+      "chunk buffers: {cpu_free} free, {cpu_loading} loading, {cpu_filled} filled") \
+    X(REST, c->device_buffers > 0, "; {device_buffers} device chunk buffers: {device_free} free, " \
+      "{device_copying} being copied, {device_filled} filled") \
+    X(REST, true, "; {in_use} in use.") \
+    X(REST, c->preload != 0, " Chunks are loaded once and stay.") \
+    X(REST, c->preload != 0 && c->preload_auto != 0, " DLP_PRELOAD_AUTO found room for all.") \
+    X(REST, c->preload == 0 && c->preload_auto != 0, " DLP_PRELOAD_AUTO found no room for all: " \
+      "none stays.") \
+    X(REST, true, "\n") \
+    X(REST, c->cpu_buffers > 0 && c->seam_buffers > 0, "Seams: {seams} batch{seams_were} copied, " \
+      "{seam_bytes} in all; a batch_size that divides the rows of every chunk has none.\n") \
+    X(REST, s->epoch_borders > 0, "Epoch borders: {border} each, from set_epoch to the next " \
+      "epoch's first batch, {borders} % of the run; items of an epoch are fetched after " \
+      "set_epoch only.\n") \
+    X(REST, s->plan_bytes > 0, "Memory: {plan} are planned, with ") \
+    X(REST, chunks, "records of {slots} chunks") \
+    X(REST, !chunks, "{slots} batch slots") \
+    X(REST, true, " (prefetch_factor {prefetch_factor} + max_held {max_held}).\n")
+
+/* Fields that are told as they are. */
+#define DLPI_COUNTS(X) \
+    X(s, batches) X(s, prefetch_factor) X(s, max_held) X(s, slots) X(s, cpus) X(s, tunes) \
+    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, retried) X(g, replaced) X(g, left_out) \
+    X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
+    X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
+    X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
+    X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) X(g, workers_min) X(g, workers_max) \
+    X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) X(k, from) X(k, to)
+
+/* Other numbers: a name, a form (dlpi_num_FORM), a value. */
+#define DLPI_NUMBERS(X) \
+    X(elapsed, span, s->elapsed_ns) X(rate, of, l->rate) \
+    X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
+    X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
+    X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
+    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, span, s->step_ns / s->batches) \
+    X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
+    X(core_wait, percent, 1 - l->used / l->cores) \
+    X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
+    X(util, percent, l->util[i]) X(useful, of, l->useful[i]) \
+    X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, span, g->p50_ns) \
+    X(p99, span, g->p99_ns) X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
+    X(batch_ns, span, (uint64_t)batch_ns) \
+    X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
+    X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \
+    X(cell_bytes, bytes, (double)g->cell_bytes) \
+    X(kept, percent, dlpi_part_of(g->inputs_items, g->inputs)) \
+    X(none, percent, dlpi_part_of(g->inputs_empty, g->inputs)) \
+    X(made, of, (double)g->inputs_items / (double)g->inputs) \
+    X(inputs_a_row, of, (double)g->inputs / (double)g->inputs_items) \
+    X(least_share, percent, dlpi_part_of(y->least, y->items)) \
+    X(most_share, percent, dlpi_part_of(y->most, y->items)) \
+    X(left, percent, dlpi_part_of(y->left_out, y->items)) \
+    X(weight_least, percent, dlpi_part_of(y->weights_least, y->weights)) \
+    X(weight_most, percent, dlpi_part_of(y->weights_most, y->weights)) \
+    X(weight_left, percent, 1 - y->all * (double)y->weights_least / (double)y->weights) \
+    X(hits, percent, dlpi_part_of(s->cache_hits, s->cache_hits + s->cache_misses)) \
+    X(lookups, of, (double)(s->cache_hits + s->cache_misses)) \
+    X(cached, bytes, (double)s->cache_bytes) X(cache, bytes, (double)s->cache_capacity) \
+    X(cache_share, percent, dlpi_part_of(s->cache_capacity, s->cache_all_bytes)) \
+    X(seam_bytes, bytes, (double)c->seam_bytes) \
+    X(border, span, s->epoch_wait_ns / s->epoch_borders) \
+    X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
+    X(plan, bytes, (double)s->plan_bytes)
+
+/* Words: a name, what it stands for. */
+#define DLPI_WORDS(X) \
+    X(name, g->name) X(next, dlpi_num_limit(s, v->next_limit).s) \
+    X(then, dlpi_num_limit(s, x->f.then).s) X(first_skip, x->first_skip) \
+    X(es, s->batches == 1 ? " is" : "es are") X(are, g->workers == 1 ? " is" : "s are") \
+    X(seams_were, c->seams == 1 ? " spanned chunks and was" : "es spanned chunks and were") \
+    X(raise, g->workers > 0 ? "raise" : "set") X(field, dlpi_stage_field(g)) \
+    X(setting, dlpi_stage_setting(s, g)) X(slow, dlpi_stage_slow(g)) \
+    X(unit, dlpi_stage_unit(s, g)) X(items, words->items ? words->items : "items") \
+    X(windows, words->windows ? words->windows : "items") X(foretold, x->f.words) \
+    X(signal, dlpi_signal_text((uint32_t)g->died_by))
+
+/* clang-format on */
+
+/* ---- explain: the table of sentences, told ---- */
+
+/* What is told, and of what. */
+typedef struct dlpi_tale {
+    dlpi_text *t;
+    const dlp_stats *s;
+    const dlpi_load *l;
+    const dlpi_verdict *v;
+    const dlp_stage_stats *g; /* the stage that a sentence is about */
+    const dlp_tune_note *k;   /* and the tuner's decision */
+    dlpi_foretold f;
+    char first_skip[640];
+    bool open; /* a sentence's line is not ended */
+} dlpi_tale;
+
+typedef struct dlpi_counted {
+    const char *name;
+    int64_t value;
+} dlpi_counted;
+
+typedef struct dlpi_row {
+    int group;
+    bool holds;
+    const char *says;
+} dlpi_row;
+
+/* True if the row is said now. topic: the last sentence of this group. */
+static bool dlpi_row_next(dlpi_tale *x, const dlpi_row *row, int group, const char **topic) {
+    const char *says = row->says;
+    const bool begins = says[0] >= 'A' && says[0] <= 'Z';
+    if (row->group != group || !row->holds || begins == x->open) return false;
+    if (begins && strncmp(says, *topic, 4) == 0) return false;
+    if (begins) *topic = says;
+    x->open = says[strlen(says) - 1] != '\n';
+    return true;
+}
+
+#define DLPI_IS(id) (n == sizeof #id - 1 && memcmp(at, #id, n) == 0)
+#define DLPI_COUNT_OF(of, id) {#id, (int64_t)(of)->id},
+#define DLPI_SAY_NUMBER(id, as, number) \
+    if (DLPI_IS(id)) form = dlpi_num_##as, value = (double)(number);
+#define DLPI_SAY_WORD(id, word) \
+    if (DLPI_IS(id)) dlpi_text_add(x->t, DLPI_IS(name) ? "%.31s" : "%s", word);
+#define DLPI_ROW_OF(of, condition, sentence) {DLPI_OF_##of, condition, sentence},
+
+static void dlpi_tell(dlpi_tale *x, int group) {
+    const dlp_stats *s = x->s;
+    const dlpi_load *l = x->l;
+    const dlpi_verdict *v = x->v;
+    const dlp_stage_stats *g = x->g;
+    const dlp_tune_note *k = x->k;
+    const dlp_stream_stats *y = &g->spread;
+    const dlp_chunk_stats *c = &s->chunks;
     const dlp_worker_stats *w = &s->longest;
-    const dlp_stage_stats *g = &s->stages[w->stage >= 0 && w->stage < n_stages ? w->stage : 0];
-    uint64_t age = w->current_age_ns;
-    if (age < 100000000 || (age < 1000000000 && age / 2 < g->p99_ns)) return;
-    dlpi_text_add(t,
-                  "Longest: worker %d of '%.31s' (thread %d of process %d) has been at %s %" PRIu64
-                  " for %s; p99 is %s.\n",
-                  w->worker, g->name, w->tid, w->pid, dlpi_stage_unit(s, g), w->current_index,
-                  dlpi_num_ns(age).s, g->p99_ns ? dlpi_num_ns(g->p99_ns).s : "not known");
-}
-
-static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) {
-    for (int i = 0; i < n_stages; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->retried + g->replaced + g->left_out > 0) {
-            dlpi_text_add(t,
-                          "Errors: stage '%.31s': %" PRIu64 " retried, %" PRIu64
-                          " replaced, %" PRIu64 " left out; dlp_pipe_skips names the last two.\n",
-                          g->name, g->retried, g->replaced, g->left_out);
+    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
+    const dlpi_reader_words reader = dlpi_stage_reader(g), *r = &reader;
+    const uint64_t age = w->current_age_ns;
+    const int i = (int)(g - s->stages);
+    const bool chunks = dlpi_of_chunks(s), batches = dlpi_stage_takes_batches(g);
+    const bool last = v->next_limit == v->limiting_stage, uneven = y->most > y->least;
+    const bool crowded = v->next_limit == DLPI_LIMIT_CORES || dlpi_cores_crowded(s);
+    const bool none = x->f.n == 0 || (x->f.n < 0 && v->rate_plus_one < v->rate * 1.05);
+    const bool taken = l->used < 0.9 && l->cores > l->used;
+    const bool filters = words->items == NULL && g->inputs_items > 0 && g->inputs_empty > 0 &&
+                         g->inputs_items + g->inputs_empty == g->inputs;
+    const bool hangs = age >= 1000000000 || (age >= 100000000 && age / 2 >= g->p99_ns);
+    const double out = (double)g->in_flight_ns / (double)g->busy_ns;
+    const double batch_ns = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
+    const double without = work + (double)s->step_ns / (double)s->batches;
+    const bool hurried =
+        work >= 1 && s->batches >= 200 && batch_ns <= 100000 && without <= 0.9 * batch_ns;
+    const dlpi_counted counts[] = {DLPI_COUNTS(DLPI_COUNT_OF)};
+    const dlpi_row rows[] = {DLPI_SENTENCES(DLPI_ROW_OF)};
+    const char *topic = "";
+    for (const dlpi_row *row = rows; row < rows + sizeof rows / sizeof *rows; row++) {
+        if (!dlpi_row_next(x, row, group, &topic)) continue;
+        for (const char *at = row->says; *at != 0;) {
+            size_t n = strcspn(at, "{");
+            dlpi_text_add(x->t, "%.*s", (int)n, at);
+            if (at[n] == 0) break;
+            at += n + 1;
+            n = strcspn(at, "}");
+            dlpi_num (*form)(double) = NULL;
+            double value = 0;
+            for (const dlpi_counted *m = counts; m < counts + sizeof counts / sizeof *counts; m++)
+                if (strncmp(m->name, at, n) == 0 && m->name[n] == 0)
+                    dlpi_text_add(x->t, "%" PRId64, m->value);
+            DLPI_NUMBERS(DLPI_SAY_NUMBER)
+            DLPI_WORDS(DLPI_SAY_WORD)
+            if (form != NULL) dlpi_text_add(x->t, "%s", form(value).s);
+            at += n + 1;
         }
-        if (g->restarts > 0) {
-            dlpi_text_add(t,
-                          "Deaths: workers of '%.31s' were replaced %" PRIu64
-                          " times, the last of them died by %s; no item is lost.\n",
-                          g->name, g->restarts, dlpi_signal_text((uint32_t)g->died_by));
+    }
+}
+
+/* Tell some groups, of each stage those that are told of stages. */
+static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
+    static const uint32_t each = 1u << DLPI_OF_SKEW | 1u << DLPI_OF_INPUTS | 1u << DLPI_OF_STREAMS |
+                                 1u << DLPI_OF_PACKING | 1u << DLPI_OF_PARTS | 1u << DLPI_OF_TIME |
+                                 1u << DLPI_OF_IDLE | 1u << DLPI_OF_ERRORS | 1u << DLPI_OF_TUNED;
+    for (int group = from; group <= to; group++)
+        for (int i = 0; i < ((each >> group & 1) ? x->l->n : 1); i++) {
+            if (each >> group & 1) x->g = &x->s->stages[i];
+            if (group == DLPI_OF_PACKING) dlpi_explain_packing(x->t, x->g);
+            dlpi_tell(x, group);
         }
-    }
-    if (s->first_skip.code != 0) {
-        char line[640];
-        dlp_error_format(&s->first_skip, line, sizeof line);
-        dlpi_text_add(t, "First replaced or left out: %s\n", line);
-    }
 }
 
-/* How many workers tuned stages have, and the last decisions. */
-static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
-    static const char *const why[] = {
-        "", "the consumer waited, its workers were busy", "batches were ready, workers had no work",
-        "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
-    uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
-    for (int i = 0; i < n_stages; i++)
-        if (s->stages[i].workers_max > 0)
-            dlpi_text_add(
-                t, "Workers: %d of '%.31s' at work, of %d to %d; changed %" PRIu64 " times.\n",
-                s->stages[i].workers, s->stages[i].name, s->stages[i].workers_min,
-                s->stages[i].workers_max, s->tunes);
-    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
-        const dlp_tune_note *k = &s->tune[i];
-        if (k->stage < 0 || k->stage >= n_stages || k->reason < 1 || k->reason > DLP_TUNE_SET)
-            continue;
-        dlpi_text_add(t, "Tuned: after %s '%.31s' %d -> %d: %s.\n", dlpi_num_ns(k->at_ns).s,
-                      s->stages[k->stage].name, k->from, k->to, why[k->reason]);
-    }
-}
-
-/* Each epoch's first lookup of an item that is not kept yet misses, and what has no cell always. */
-static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
-    uint64_t looks = s->cache_hits + s->cache_misses;
-    if (s->cache_capacity == 0) return;
-    dlpi_text_add(t, "Cache: %s %% of %s lookups hit; %s of %s are in use",
-                  dlpi_num_percent(looks > 0 ? (double)s->cache_hits / (double)looks : 0).s,
-                  dlpi_num_of((double)looks).s, dlpi_num_bytes((double)s->cache_bytes).s,
-                  dlpi_num_bytes((double)s->cache_capacity).s);
-    if (s->cache_capacity >= s->cache_all_bytes)
-        dlpi_text_add(t, "; it has room for all items.\n");
-    else
-        dlpi_text_add(
-            t, "; that is room for %s %% of the items, cache.bytes = %" PRIu64 " would keep all.\n",
-            dlpi_num_percent((double)s->cache_capacity / (double)s->cache_all_bytes).s,
-            s->cache_all_bytes);
-}
-
-/* What it costs that epochs don't overlap. */
-static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
-    double n = (double)s->epoch_borders;
-    if (s->epoch_borders == 0) return;
-    dlpi_text_add(t,
-                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
-                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
-                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
-                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
-}
-
-static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
-    if (s->plan_bytes > 0) {
-        dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
-                      (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
-    }
+/* What limits, and what to change. */
+static void dlpi_tell_limit(dlpi_tale *x) {
+    static const int groups[] = {DLPI_OF_CONSUMER, DLPI_OF_CORES, DLPI_OF_PREFETCH,
+                                 DLPI_OF_UNKNOWN};
+    const int limit = x->v->limiting_stage, busiest = x->l->busiest;
+    for (int i = 0; i < x->l->n; i++)
+        if (dlpi_stage_reader(x->g = &x->s->stages[i]).alone != 0) {
+            dlpi_tell(x, DLPI_OF_PRODUCERS);
+            return;
+        }
+    x->g = &x->s->stages[limit >= 0 ? limit : busiest >= 0 ? busiest : 0];
+    if (limit == DLPI_LIMIT_PREFETCH)
+        dlpi_prefetch_foretell(x->s, x->l, &x->f);
+    else if (limit >= 0 && x->g->workers <= 0)
+        dlpi_inline_foretell(x->s, x->l, limit, &x->f);
+    dlpi_tell(x, limit < 0                                        ? groups[-1 - limit]
+                 : x->g->workers <= 0                             ? DLPI_OF_INLINE
+                 : dlpi_stage_has_many(x->g) && x->g->busy_ns > 0 ? DLPI_OF_FLIGHT
+                                                                  : DLPI_OF_WORKERS);
+    if (limit == DLPI_LIMIT_PREFETCH) dlpi_tell_groups(x, DLPI_OF_SKEW, DLPI_OF_SKEW);
 }
 
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     dlpi_load l;
-    if (s == NULL || (buf == NULL && size > 0)) { return DLP_ERR_ARG; }
-    dlpi_verdict v = dlpi_verdict_of(s);
+    if (s == NULL || (buf == NULL && size > 0)) return DLP_ERR_ARG;
+    const dlpi_verdict v = dlpi_verdict_of(s);
+    dlpi_tale x = {.t = &t, .s = s, .l = &l, .v = &v, .g = s->stages, .k = s->tune};
+    const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
-    if (dlpi_explain_writers(&t, s)) {
-    } else if (v.limiting_stage >= 0) {
-        (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
-                                                 : dlpi_explain_inline)(&t, s, &l, &v);
-    } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
-        dlpi_explain_consumer(&t, s, &l);
-    } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
-        dlpi_explain_cores(&t, s, &l);
-    } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
-        dlpi_explain_prefetch(&t, s, &l);
-    } else if (s->batches == 0) {
-        dlpi_text_add(&t,
-                      "Limit: not known: no batch has been delivered yet, %s after the start.\n",
-                      dlpi_num_ns(s->elapsed_ns).s);
-    } else {
-        dlpi_text_add(&t,
-                      "Limit: not known yet: %" PRIu64
-                      " batch%s delivered, and the first prefetch_factor = %u are the start-up.\n",
-                      s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
+    dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
+    dlpi_tell_limit(&x);
+    x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];
+    dlpi_tell_groups(&x, DLPI_OF_LONGEST, DLPI_OF_TUNED);
+    for (uint64_t i = kept > 4 ? kept - 4 : 0; i < kept; i++) {
+        x.k = &s->tune[i];
+        if (x.k->stage < 0 || x.k->stage >= l.n) continue;
+        x.g = &s->stages[x.k->stage];
+        dlpi_tell(&x, DLPI_OF_NOTE);
     }
-    dlpi_explain_longest(&t, s, l.n);
-    for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
-    for (int i = 0; i < l.n; i++) dlpi_explain_streams(&t, &s->stages[i]);
-    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]);
-    if (l.rate > 0) {
-        dlpi_explain_parts(&t, s, &l);
-        dlpi_explain_short(&t, s, &l);
-        dlpi_explain_rest(&t, s, &l);
-    }
-    dlpi_explain_errors(&t, s, l.n);
-    dlpi_explain_tune(&t, s, l.n);
-    dlpi_explain_cache(&t, s);
-    dlpi_explain_chunks(&t, &s->chunks);
-    dlpi_explain_borders(&t, s);
-    dlpi_explain_memory(&t, s);
+    dlpi_tell(&x, DLPI_OF_REST);
     return dlpi_text_length(&t);
 }
 
 /* ---- of what is seen ---- */
 
-static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
-    for (int i = 0; i < n; i++) { free((void *)lanes[i].events); }
-    free(lanes);
-}
-
-/* Copy one lane's events. Their number is not known beforehand: ask again with more room until
-   some is left. */
-static int dlpi_lane_take(const dlpi_seen *s, uint32_t i, dlpi_lane *lane) {
-    for (int room = 256;; room *= 4) {
-        dlp_trace_event *events = malloc((size_t)room * sizeof *events);
-        if (events == NULL) { return DLP_ERR_MEMORY; }
-        int n = dlpi_trace_lane(s, i, events, room, lane->name);
-        if (n < room || room >= 1 << 22) {
-            lane->events = events;
-            lane->n = n;
-            return DLP_OK;
-        }
-        free(events);
+/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
+   its ring. Both are to be freed, also after an error. */
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
+    const size_t n = (size_t)s->n_workers + 1;
+    const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
+    *lanes = calloc(n, sizeof **lanes);
+    *events = malloc((n * room + 1) * sizeof **events);
+    if (*lanes == NULL || *events == NULL) return DLP_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_lane *lane = &(*lanes)[i];
+        lane->group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        lane->events = *events + i * room;
+        lane->n = dlpi_trace_lane(s, i, *events + i * room, (int)room, lane->name);
     }
-}
-
-static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **out, int *n_out) {
-    const uint32_t n = s->n_workers + 1;
-    int rc = DLP_OK;
-    dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
-    if (lanes == NULL) { return DLP_ERR_MEMORY; }
-    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) {
-        lanes[i].group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
-        rc = dlpi_lane_take(s, i, &lanes[i]);
-    }
-    if (rc != DLP_OK) {
-        dlpi_lanes_free(lanes, (int)n);
-        return rc;
-    }
-    *out = lanes;
-    *n_out = (int)n;
     return DLP_OK;
 }
 
@@ -32061,31 +31888,24 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
     return DLP_OK;
 }
 
-/* with: its curves, its window. */
-static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
-    dlpi_picture p = *with;
-    dlpi_lane *lanes;
-    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
-    if (rc != DLP_OK) { return rc; }
-    p.lanes = lanes;
-    rc = dlpi_picture_trace(&p, path);
-    dlpi_lanes_free(lanes, p.n_lanes);
-    return rc;
-}
-
-static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+/* Write a trace or a timeline. with: its curves and its window. */
+static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
+                              const char *path) {
     dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int rc;
-    dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, p.n_lanes);
-    p.lanes = lanes;
-    p.stats = &stats;
-    rc = dlpi_picture_timeline(&p, path);
-    dlpi_lanes_free(lanes, p.n_lanes);
+    dlp_trace_event *events;
+    int rc = dlpi_lanes_take(s, &lanes, &events);
+    if (rc == DLP_OK) {
+        dlpi_stats(s, &stats);
+        p.n_lanes = (int)s->n_workers + 1;
+        if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
+        p.lanes = lanes;
+        p.stats = &stats;
+        rc = dlpi_picture_write(&p, pen, path);
+    }
+    free(events);
+    free(lanes);
     return rc;
 }
 
@@ -32430,18 +32250,13 @@ static uint64_t dlpi_cpu_place(int cpu) {
     return place << 12 | (uint64_t)cpu;
 }
 
-static int dlpi_place_compare(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The CPUs of the set in their order of places. */
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
     for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
         if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
-    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
+    qsort(place, (size_t)n, sizeof *place, dlpi_u64_compare);
     for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
     return n;
 }
@@ -33006,41 +32821,24 @@ DLPDEF const char *dlp_link_name(int kind) {
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-/* What is after the n bytes that were written. */
-static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
-    bool room = (size_t)n < size;
-    *left = room ? size - (size_t)n : 0;
-    return room ? buf + n : NULL;
-}
-
-static int dlpi_link_format(const dlp_link *l, char *at, size_t left) {
-    char ends[80];
-    snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
-    return snprintf(
-        at, left, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n", ends,
-        dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes);
-}
-
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
-    int n = 0;
-    size_t left;
+    dlpi_text t = {buf, size, 0};
     if (plan == NULL) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < plan->n_lines; i++) {
         const dlp_plan_line *l = &plan->lines[i];
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
-                      l->what, l->count, l->bytes_each, l->bytes);
+        dlpi_text_add(&t, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n", l->what,
+                      l->count, l->bytes_each, l->bytes);
     }
-    {
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
-                      plan->total_bytes);
-    }
+    dlpi_text_add(&t, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "", plan->total_bytes);
     for (uint32_t i = 0; i < plan->n_links; i++) {
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += dlpi_link_format(&plan->links[i], at, left);
+        const dlp_link *l = &plan->links[i];
+        char ends[80];
+        snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
+        dlpi_text_add(&t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n",
+                      ends, dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity,
+                      l->bytes);
     }
-    return n;
+    return dlpi_text_length(&t);
 }
 
 DLPDEF int dlp_pipe_start(dlp_pipe *p) {
@@ -35081,8 +34879,7 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* Write a picture, or a trace, with the counters. right: the call's arguments are. */
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window,
-                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+                              const dlp_trace_window *window, dlpi_pen *pen) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
     dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
     dlpi_seen s;
@@ -35091,17 +34888,17 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     memset(curves, 0, sizeof curves);
     with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = write(&s, &with, path);
+    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
     dlpi_curves_free(curves, p->d.n_counters);
     return rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_write_trace);
+    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {

@@ -3106,14 +3106,14 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
 }
 
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG
-                                     : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
+    if (m == NULL || path == NULL) return DLP_ERR_ARG;
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path);
 }
 
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window) {
     if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
-    return dlpi_write_timeline(&m->seen, &(dlpi_picture){.window = window}, path);
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
 }
 
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {

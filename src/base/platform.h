@@ -66,3 +66,9 @@ static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     if (sum == UINT64_MAX) return sum;
     return part < sum ? sum - part : 0;
 }
+
+/* For qsort, of numbers. */
+static int dlpi_u64_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}

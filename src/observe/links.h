@@ -4,10 +4,11 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-links      THE TABLE OF LINKS
    Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
-   and monitors have one table. A stage with workers takes from the one before it: where they claim,
-   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
-   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
-   before says what is done (>>impl-gather), and those by which the next one claims. */
+   and monitors have one table. A stage with workers takes from the stage before it. If its workers
+   claim, the link is a claim link. If one worker takes the batches in their order, it is a gather
+   link, and an spsc link if one worker gives them, too. The bytes of a link are its words of the
+   region: those by which the stage before says what is done (>>impl-gather), and those by which the
+   next one claims. */
 
 static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
     *id = stage;

@@ -64,8 +64,7 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 
 /* Write a picture, or a trace, with the counters. right: the call's arguments are. */
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window,
-                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+                              const dlp_trace_window *window, dlpi_pen *pen) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
     dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
     dlpi_seen s;
@@ -74,17 +73,17 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     memset(curves, 0, sizeof curves);
     with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = write(&s, &with, path);
+    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
     dlpi_curves_free(curves, p->d.n_counters);
     return rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_write_trace);
+    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {

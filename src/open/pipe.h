@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_basic, system/core/pipe_badinput, system/core/any_thread */
+#include "report/lanes.h"
 #include "report/stats.h"
 #include "device/dlpack.h"
 #include "open/ranks.h"
@@ -28,41 +29,24 @@ DLPDEF const char *dlp_link_name(int kind) {
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-/* What is after the n bytes that were written. */
-static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
-    bool room = (size_t)n < size;
-    *left = room ? size - (size_t)n : 0;
-    return room ? buf + n : NULL;
-}
-
-static int dlpi_link_format(const dlp_link *l, char *at, size_t left) {
-    char ends[80];
-    snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
-    return snprintf(
-        at, left, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n", ends,
-        dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes);
-}
-
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
-    int n = 0;
-    size_t left;
+    dlpi_text t = {buf, size, 0};
     if (plan == NULL) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < plan->n_lines; i++) {
         const dlp_plan_line *l = &plan->lines[i];
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
-                      l->what, l->count, l->bytes_each, l->bytes);
+        dlpi_text_add(&t, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n", l->what,
+                      l->count, l->bytes_each, l->bytes);
     }
-    {
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
-                      plan->total_bytes);
-    }
+    dlpi_text_add(&t, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "", plan->total_bytes);
     for (uint32_t i = 0; i < plan->n_links; i++) {
-        char *at = dlpi_text_rest(buf, size, n, &left);
-        n += dlpi_link_format(&plan->links[i], at, left);
+        const dlp_link *l = &plan->links[i];
+        char ends[80];
+        snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
+        dlpi_text_add(&t, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n",
+                      ends, dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity,
+                      l->bytes);
     }
-    return n;
+    return dlpi_text_length(&t);
 }
 
 DLPDEF int dlp_pipe_start(dlp_pipe *p) {

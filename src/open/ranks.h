@@ -211,18 +211,13 @@ static uint64_t dlpi_cpu_place(int cpu) {
     return place << 12 | (uint64_t)cpu;
 }
 
-static int dlpi_place_compare(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* The CPUs of the set in their order of places. */
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
     for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
         if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
-    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
+    qsort(place, (size_t)n, sizeof *place, dlpi_u64_compare);
     for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
     return n;
 }

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/report/pictures */
 #include "source/new_file.h"
+#include "report/lanes.h"
 /* ---- a file that is whole or not there ---- */
 
 typedef struct dlpi_out {
@@ -39,16 +40,16 @@ static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
 /* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
 __attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, const char *format,
                                                                  ...) {
-    char line[1024];
+    enum { MOST = 1024 };
     va_list a;
+    if (sizeof o->buf - o->n < MOST) dlpi_out_flush(o);
     va_start(a, format);
-    int n = vsnprintf(line, sizeof line, format, a);
+    int n = vsnprintf(o->buf + o->n, MOST, format, a);
     va_end(a);
-    if (n < 0 || (size_t)n >= sizeof line) {
+    if (n >= 0 && n < MOST)
+        o->n += (size_t)n;
+    else
         o->errnum = o->errnum ? o->errnum : EOVERFLOW;
-        return;
-    }
-    dlpi_out_bytes(o, line, (size_t)n);
 }
 
 /* A regular or new file is written beside itself and renamed, so that a failure leaves what was
@@ -98,9 +99,9 @@ static int dlpi_out_close(dlpi_out *o) {
     return DLP_OK;
 }
 
-/* Step over one character and return its code point; 0xFFFD for whatever is not well-formed UTF-8,
-   and for characters that no picture should carry: controls, marks that turn the writing direction,
-   and what XML forbids. */
+/* Step over one character and return its code point. It is 0xFFFD for bytes that are not
+   well-formed UTF-8. So it is for characters that no picture should carry: controls, marks that
+   turn the writing direction, and characters that XML forbids. */
 static uint32_t dlpi_utf8_next(const char **s, const char *end) {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     uint32_t c = (unsigned char)*(*s)++;
@@ -157,4 +158,17 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
         }
         dlpi_out_char(o, c, json);
     }
+}
+
+/* What writes the lanes, counters and statistics of a picture: as a trace, or as a timeline. */
+typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
+
+static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
+    dlpi_out o;
+    int rc = dlpi_out_open(&o, path);
+    if (rc != DLP_OK) return rc;
+    rc = pen(&o, p);
+    if (rc != DLP_OK) o.errnum = ENOMEM;
+    int closed = dlpi_out_close(&o);
+    return rc != DLP_OK ? rc : closed;
 }

@@ -19,6 +19,20 @@ typedef struct dlpi_lane {
     int n;
 } dlpi_lane;
 
+enum { DLPI_EVENT_KINDS = DLP_TRACE_BLOCKED + 1 };
+
+/* What events are called in a trace and in a picture, and their colour there. */
+static const struct {
+    const char *name, *words;
+    char colour;
+} dlpi_event_kinds[DLPI_EVENT_KINDS] = {{"other", "", 0},
+                                        {"work", "work", 'w'},
+                                        {"wait", "waiting", 'q'},
+                                        {"step", "step", 'w'},
+                                        {"epoch", "between epochs", 'e'},
+                                        {"starved", "starved", 's'},
+                                        {"blocked", "blocked", 'b'}};
+
 typedef struct dlpi_sample {
     uint64_t at_ns;
     double value;
@@ -42,6 +56,25 @@ typedef struct dlpi_picture {
     const dlp_trace_window *window; /* NULL: the newest stretch */
 } dlpi_picture;
 
+/* Text built by several calls, cut like snprintf's. */
+typedef struct dlpi_text {
+    char *buf;
+    size_t size, len;
+} dlpi_text;
+
+__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
+                                                                ...) {
+    size_t room = t->len < t->size ? t->size - t->len : 0;
+    va_list a;
+    va_start(a, format);
+    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
+    va_end(a);
+    t->len += n > 0 ? (size_t)n : 0;
+}
+
+/* The length of the whole text, as snprintf tells it. */
+static int dlpi_text_length(const dlpi_text *t) { return t->len < INT_MAX ? (int)t->len : INT_MAX; }
+
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
     char s[40];
@@ -59,15 +92,14 @@ static dlpi_num dlpi_num_of(double v) {
     }
     uint64_t q = v < 9.995 ? 100 : v < 99.95 ? 10 : 1;
     uint64_t x = (uint64_t)(v * (double)q + 0.5);
-    if (q == 1 && x >= 10000 && x < 1000000) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ",%03u%s", x / 1000, (unsigned)(x % 1000), unit);
-    } else if (q == 1) {
+    const bool large = q == 1 && x >= 10000 && x < 1000000;
+    const int digits = large ? 3 : q == 100 ? 2 : 1;
+    q = large ? 1000 : q;
+    if (q == 1)
         snprintf(r.s, sizeof r.s, "%" PRIu64 "%s", x, unit);
-    } else if (q == 10) {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%u%s", x / 10, (unsigned)(x % 10), unit);
-    } else {
-        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%02u%s", x / 100, (unsigned)(x % 100), unit);
-    }
+    else
+        snprintf(r.s, sizeof r.s, "%" PRIu64 "%c%0*u%s", x / q, large ? ',' : '.', digits,
+                 (unsigned)(x % q), unit);
     return r;
 }
 
@@ -84,6 +116,10 @@ static dlpi_num dlpi_num_percent(double share) {
     return r;
 }
 
+static double dlpi_part_of(uint64_t n, uint64_t all) {
+    return all > 0 ? (double)n / (double)all : 0;
+}
+
 static dlpi_num dlpi_num_bytes(double v) {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     int u = 0;
@@ -96,25 +132,28 @@ static dlpi_num dlpi_num_bytes(double v) {
 
 /* A time in the unit that suits `reference`, with decimals enough to tell `resolution` apart. */
 static dlpi_num dlpi_num_time(uint64_t ns, uint64_t reference, uint64_t resolution) {
-    const char *name = reference >= 1000000000u ? "s"
-                       : reference >= 1000000u  ? "ms"
-                       : reference >= 1000u     ? "us"
-                                                : "ns";
-    uint64_t unit = *name == 's'   ? 1000000000u
-                    : *name == 'm' ? 1000000u
-                    : *name == 'u' ? 1000u
-                                   : 1u,
-             q = unit;
-    char fraction[12] = ".000000000";
+    static const char *const names[] = {"s", "ms", "us", "ns"};
+    const char *const *name = names;
+    uint64_t unit = 1000000000u, q;
     int decimals = 0;
     dlpi_num r;
-    for (; q > resolution && q > 1 && decimals < 9; q /= 10) { decimals++; }
-    uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q, rest = v % scale;
-    fraction[decimals > 0 ? decimals + 1 : 0] = 0;
-    for (int i = decimals; i > 0; i--, rest /= 10) { fraction[i] = (char)('0' + rest % 10); }
-    snprintf(r.s, sizeof r.s, "%" PRIu64 "%s %s", v / scale, fraction, name);
+    for (; unit > 1 && reference < unit; unit /= 1000) name++;
+    for (q = unit; q > resolution && q > 1 && decimals < 9; q /= 10) decimals++;
+    const uint64_t v = ns / q + (ns % q >= (q + 1) / 2 ? 1 : 0), scale = unit / q;
+    if (decimals > 0)
+        snprintf(r.s, sizeof r.s, "%" PRIu64 ".%0*" PRIu64 " %s", v / scale, decimals, v % scale,
+                 *name);
+    else
+        snprintf(r.s, sizeof r.s, "%" PRIu64 " %s", v, *name);
     return r;
 }
 
 /* A duration with about three digits. */
 static dlpi_num dlpi_num_ns(uint64_t ns) { return dlpi_num_time(ns, ns, ns / 100); }
+static dlpi_num dlpi_num_span(double ns) { return dlpi_num_ns(ns < 1e19 ? (uint64_t)ns : 0); }
+
+static dlpi_num dlpi_num_int(double n) {
+    dlpi_num r;
+    snprintf(r.s, sizeof r.s, "%" PRId64, (int64_t)n);
+    return r;
+}

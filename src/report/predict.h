@@ -5,8 +5,8 @@
 #include "report/words.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   Each stage has a clock of its own, which runs slower than time while the cores are too few for
-   all that want them; workers end their work at a reading of their stage's clock. The next event is
+   Each stage has a clock of its own. It runs slower than time while more work wants a core than
+   there are cores. Workers end their work at a reading of their stage's clock. The next event is
    the end that comes first. Rows of a batch are counted, not told apart: an item stage may begin as
    many as the stage before has done. */
 
@@ -298,10 +298,17 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
     return n > 0 ? (uint32_t)n : 0;
 }
 
-/* Of the time that a stage's work took, how long it waited for a core. */
+/* How long a stage waited for a core while it worked. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
     uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
+}
+
+/* True if a step keeps the device busy, not a core: it comes after a transfer stage. */
+static bool dlpi_steps_idle(const dlp_stats *s) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
+        if (dlpi_words_ops(&s->stages[i])->sink != NULL) return true;
+    return false;
 }
 
 /* True if the consumer often waited for a core in an inline stage: others have the cores. It wants
@@ -314,11 +321,12 @@ static bool dlpi_cores_crowded(const dlp_stats *s) {
     return false;
 }
 
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
-static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
+/* Cores that were busy while it was measured; *wanted: with those that were waited for. A step
+   keeps a core busy, unless it is idle. */
+static double dlpi_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
     double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
     double waits = 0;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
         cpu += (double)s->stages[i].cpu_ns;
         waits += dlpi_stage_core_wait(&s->stages[i]);
     }
@@ -326,8 +334,8 @@ static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double
     return ns > 0 ? cpu / ns : 0;
 }
 
-/* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
-   it takes what is left without that, which is its CPU time if nobody knows how long it waited. */
+/* A stage as measured. If all cores were busy, a stage that computes had to wait for them. Then its
+   work takes the rest of its time. If nobody knows how long it waited, the rest is its CPU time. */
 static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
     double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
     double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
@@ -346,10 +354,10 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
 
 static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
     dlpi_sim_stage *steps;
-    bool idle = d->step_idle != 0, full;
+    const bool idle = d->step_idle != 0 || dlpi_steps_idle(s);
+    bool full;
     double used, wanted;
-    for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
-    used = dlpi_sim_measured_cores(s, idle, &wanted);
+    used = dlpi_measured_cores(s, idle, &wanted);
     full = wanted > 0.9 * (s->cpus ? s->cpus : 1) || dlpi_cores_crowded(s);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {

@@ -6,6 +6,12 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
 
+/* What a worker counts, for its own figures and for its stage's; and for its stage's alone. */
+#define DLPI_WORKER_COUNTS(X) \
+    X(items) X(bytes) X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns)
+#define DLPI_STAGE_COUNTS(X) X(retried) X(replaced) X(left_out) X(in_flight_ns)
+#define DLPI_SUM_UP(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
+
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
     const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
@@ -16,13 +22,7 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->worker = (int32_t)i - st->first_worker;
     out->state = DLPI_LOAD_RLX(&b->state);
     out->tid = DLPI_LOAD_RLX(&b->tid);
-    out->items = DLPI_LOAD_RLX(&b->items);
-    out->bytes = DLPI_LOAD_RLX(&b->bytes);
-    out->busy_ns = DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns = DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns = DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns = DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns = DLPI_LOAD_RLX(&b->core_wait_ns);
+    DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     out->process = st->process;
@@ -31,11 +31,12 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
-static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uint64_t *hist) {
+/* Add up the histograms of n workers. Returns how many times they have. */
+static uint64_t dlpi_hist_sum(const dlpi_seen *s, uint32_t first, int workers, uint64_t *hist) {
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
-    for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
+    for (int k = 0; k < workers; k++) {
+        const dlpi_worker_block *b = dlpi_seen_block(s, first + (uint32_t)k);
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
             uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
@@ -54,17 +55,8 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
 
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
-    out->items += DLPI_LOAD_RLX(&b->items);
-    out->bytes += DLPI_LOAD_RLX(&b->bytes);
-    out->retried += DLPI_LOAD_RLX(&b->retried);
-    out->replaced += DLPI_LOAD_RLX(&b->replaced);
-    out->left_out += DLPI_LOAD_RLX(&b->left_out);
-    out->busy_ns += DLPI_LOAD_RLX(&b->busy_ns);
-    out->starved_ns += DLPI_LOAD_RLX(&b->starved_ns);
-    out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
-    out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
-    out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    DLPI_WORKER_COUNTS(DLPI_SUM_UP)
+    DLPI_STAGE_COUNTS(DLPI_SUM_UP)
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -87,7 +79,7 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->in_flight = st->in_flight;
     for (int k = 0; k < st->n_workers; k++)
         dlpi_stage_add_worker(dlpi_seen_block(s, (uint32_t)(st->first_worker + k)), out);
-    n = dlpi_hist_sum(s, st, hist);
+    n = dlpi_hist_sum(s, (uint32_t)st->first_worker, st->n_workers, hist);
     out->p50_ns = dlpi_percentile(hist, n, 50);
     out->p95_ns = dlpi_percentile(hist, n, 95);
     out->p99_ns = dlpi_percentile(hist, n, 99);
@@ -150,8 +142,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
-    uint64_t hist[DLPI_HIST], n = 0;
+    uint64_t hist[DLPI_HIST], n;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
     out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
@@ -166,7 +157,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
     out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
+    n = dlpi_hist_sum(s, s->n_workers, 1, hist);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -194,7 +185,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the consumer, of lane i worker i - 1. */
+/* Copy the newest events of a lane. Lane 0 is the consumer's, lane i that of worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;

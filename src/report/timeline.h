@@ -27,7 +27,7 @@ typedef struct dlpi_view {
     uint64_t t0, t1;
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
-    int pitch, bar, font;
+    int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
@@ -38,20 +38,6 @@ typedef struct dlpi_view {
     } borders[DLPI_SVG_BORDERS];
     const char *which; /* words for the choice of the window */
 } dlpi_view;
-
-static int dlpi_u64_compare(const void *a, const void *b) {
-    uint64_t x, y;
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
-    return x < y ? -1 : x > y;
-}
-
-static const char *dlpi_group_name(const dlp_stats *s, int group) {
-    if (group < 0) { return "consumer"; }
-    return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
-               ? s->stages[group].name
-               : "stage";
-}
 
 /* Lanes from i on that belong to one group. */
 static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
@@ -92,15 +78,14 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        int n = lanes[i].n;
-        if (n > 0) {
-            const dlp_trace_event *e = lanes[i].events;
-            starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
-            steps = lanes[i].group < 0 ? starts[m] : steps;
-            m++;
-            oldest = e[0].begin_ns < oldest ? e[0].begin_ns : oldest;
-            v->t1 = e[n - 1].end_ns > v->t1 ? e[n - 1].end_ns : v->t1;
-        }
+        const dlp_trace_event *e = lanes[i].events, *last;
+        if (lanes[i].n <= 0) continue;
+        last = e + lanes[i].n - 1;
+        starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
+        steps = lanes[i].group < 0 ? starts[m] : steps;
+        m++;
+        oldest = e->begin_ns < oldest ? e->begin_ns : oldest;
+        v->t1 = last->end_ns > v->t1 ? last->end_ns : v->t1;
     }
     v->which = "all that is recorded";
     if (m > 0) {
@@ -110,10 +95,9 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
         v->t0 = most ? middle : last;
         v->t0 = v->t0 < steps ? steps : v->t0; /* a picture of steps, however rarely others work */
         v->t0 = v->t0 < v->t1 ? v->t0 : oldest < v->t1 ? oldest : v->t1;
-        if (v->t0 > oldest) {
+        if (v->t0 > oldest)
             v->which = most ? "the newest stretch that most lanes have recorded"
                             : "the newest stretch that all lanes have recorded";
-        }
     }
     free(starts);
     return DLP_OK;
@@ -132,15 +116,13 @@ static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp
     uint64_t wait = 0, waited_for = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
         const dlp_trace_event *e = &consumer->events[i];
-        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
-        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+        const bool epoch = w->what == DLP_WINDOW_EPOCH, waits = e->kind == DLP_TRACE_WAIT;
+        if (waits && e->sequence != waited_for) {
             wait = e->begin_ns;
             waited_for = e->sequence;
         }
-        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
-        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
-            continue;
-        }
+        if (e->kind != DLP_TRACE_STEP && (epoch || !waits)) continue;
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) continue;
         if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
         v->t1 = e->end_ns;
     }
@@ -152,9 +134,7 @@ static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t 
         const dlp_trace_event *e = &consumer->events[i];
         bool first = e->sequence == 0; /* the start-up, which is known to be long */
         if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
-        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
-            stall = e;
-        }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) stall = e;
     }
     if (stall == NULL) { return; }
     margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
@@ -213,9 +193,8 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch) {
+            if (known && e->epoch != epoch)
                 dlpi_view_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
-            }
             known = true;
             epoch = e->epoch;
             border = UINT64_MAX;
@@ -263,81 +242,93 @@ static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const cha
     dlpi_out_print(o, "</text>\n");
 }
 
+/* The beginning of a rect; x and width in hundredths of a pixel. */
+static void dlpi_svg_rect(dlpi_out *o, const char *kind, int x, int width, int y, int height,
+                          const char *end) {
+    dlpi_out_print(o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"%s",
+                   kind, x / 100, x % 100, y, width / 100, width % 100, height, end);
+}
+
+/* A box in whole pixels. */
+static void dlpi_svg_box(dlpi_out *o, const char *kind, int x, int y, int width, int height) {
+    dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", kind,
+                   x, y, width, height);
+}
+
 static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                   "viewBox=\"0 0 %d %d\" "
-                   "font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
+                   "viewBox=\"0 0 %d %d\" font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
                    DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
        neighbours differ in lightness too. */
     dlpi_out_print(
+        o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}"
+           ".w5{fill:#cc79a7}\n.q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}"
+           ".t{fill:#f4f5f6}.bg{fill:#fff}\n.c{fill:#a9b4c0}.n{fill:url(#n)}\n"
+           ".grid{stroke:#dcdfe3;stroke-width:1}"
+           ".border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
+    dlpi_out_print(
         o,
-        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
-        "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
-        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
-        ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
-        "5 3}\n");
-    dlpi_out_print(o,
-                   "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
-                   ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-"
-                   "anchor:middle}.head{font-size:12px;font-weight:bold}\n"
-                   ".lane{font-size:%dpx;text-anchor:end}.num0,.num1{font-size:9px;pointer-events:"
-                   "none}.num0{fill:#fff}\n"
-                   "</style>\n",
-                   v->font);
-    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
-                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
-                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
-    dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
-                   DLPI_SVG_WIDTH, v->height);
+        "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
+        ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-anchor:middle}"
+        ".head{font-size:12px;font-weight:bold}\n.lane{font-size:%dpx;text-anchor:end}"
+        ".num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n</style>\n"
+        "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
+        "patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" stroke=\"#cfd3d8\" "
+        "stroke-width=\"2\"/></pattern></defs>\n",
+        v->font);
+    dlpi_svg_box(o, "bg", 0, 0, DLPI_SVG_WIDTH, v->height);
+}
+
+/* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
+   Events are not trusted to be in order: each begins where the last one ended, or later. */
+static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_view *v, int *i,
+                                             uint64_t *begin, uint64_t *end) {
+    const uint64_t seen = *i == 0 ? v->t0 : *end;
+    while (*i < lane->n) {
+        const dlp_trace_event *e = &lane->events[(*i)++];
+        *begin = e->begin_ns < seen ? seen : e->begin_ns;
+        *end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
+        if (e->kind > 0 && e->kind<DLPI_EVENT_KINDS && * end> * begin) return e;
+    }
+    return NULL;
 }
 
 /* Time that a lane spent in each kind, inside the window. */
-static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t sum[7]) {
-    uint64_t seen = v->t0;
-    for (int i = 0; i < lane->n; i++) {
-        uint64_t b = lane->events[i].begin_ns, e = lane->events[i].end_ns;
-        b = b < seen ? seen : b;
-        e = e > v->t1 ? v->t1 : e;
-        if (e > b && lane->events[i].kind < 7) {
-            sum[lane->events[i].kind] += e - b;
-            seen = e;
-        }
-    }
+static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
+    const dlp_trace_event *e;
+    uint64_t begin, end;
+    for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;)
+        sum[e->kind] += end - begin;
 }
 
-static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n_lanes,
-                            const dlp_stats *s) {
-    char line[400];
-    uint64_t length = v->t1 - v->t0, sum[7] = {0};
-    int at = 0;
-    if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
-    uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
-    if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
-        double run = (double)s->wait_ns + (double)s->step_ns;
-        at = snprintf(line, sizeof line, "%s items/s; the consumer waited %s %% of the run",
+static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p) {
+    char line[400] = "";
+    dlpi_text t = {line, sizeof line, 0};
+    const dlp_stats *s = p->stats;
+    const uint64_t length = v->t1 - v->t0;
+    uint64_t sum[DLPI_EVENT_KINDS] = {0};
+    if (p->n_lanes > 0 && p->lanes[0].group < 0) dlpi_lane_sums(&p->lanes[0], v, sum);
+    const uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    const bool ran = s != NULL && s->items > 0 && s->elapsed_ns > 0;
+    if (ran)
+        dlpi_text_add(&t, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
-                      dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
-    } else {
-        at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
-    }
-    if (consumer > 0) {
-        snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
-                 at > 8 ? ", " : "; the consumer waited ",
-                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)consumer).s);
-    }
+                      dlpi_num_percent(dlpi_part_of(s->wait_ns, s->wait_ns + s->step_ns)).s);
+    else
+        dlpi_text_add(&t, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
+    if (consumer > 0)
+        dlpi_text_add(&t, "%s%s %% of this window", ran ? ", " : "; the consumer waited ",
+                      dlpi_num_percent(dlpi_part_of(sum[DLP_TRACE_WAIT], consumer)).s);
     dlpi_svg_text(o, "title", 16, 27, line, 104);
-    if (length == 0) { return; }
-    at = snprintf(line, sizeof line, "Shown: %s, from %s after the start, %s.",
-                  dlpi_num_ns(length).s, dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
-    if (s != NULL) {
-        snprintf(line + at, sizeof line - (size_t)at,
-                 " batch_size %u, prefetch_factor %u, %u worker%s.", (unsigned)s->batch_size,
-                 (unsigned)s->prefetch_factor, (unsigned)s->n_workers,
-                 s->n_workers == 1 ? "" : "s");
-    }
+    if (length == 0) return;
+    t.len = 0;
+    dlpi_text_add(&t, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
+                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    if (s != NULL)
+        dlpi_text_add(&t, " batch_size %u, prefetch_factor %u, %u worker%s.", s->batch_size,
+                      s->prefetch_factor, s->n_workers, s->n_workers == 1 ? "" : "s");
     dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
@@ -345,28 +336,19 @@ static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
         int y, height;
-    } keys[] = {{NULL, "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
-                {"b", "blocked: no free cell", 0, 4},     {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14},           {"n", "goes on, or not recorded", 0, 14}};
+    } keys[] = {{"w", "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},    {"q", "the consumer waits", 0, 14},
+                {"e", "between epochs", 0, 14},          {"n", "goes on, or not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
-        if (keys[i].kind == NULL) {
-            for (int c = 0; c < DLPI_SVG_COLOURS; c++, x += 10) {
-                dlpi_out_print(
-                    o, "<rect class=\"w%d\" x=\"%d\" y=\"%d\" width=\"9\" height=\"14\"/>\n", c, x,
-                    y);
-            }
-        } else {
-            if (keys[i].kind[0] != 'n') {
-                dlpi_out_print(
-                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
-            }
-            dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
-                           keys[i].kind, x, y + keys[i].y, keys[i].height);
-            x += 18;
-        }
-        dlpi_svg_text(o, "key", x + 5, y + 11, keys[i].text, 60);
-        x += 5 + (int)strlen(keys[i].text) * 7 + 18;
+        char kind[] = "w0";
+        for (; i == 0 && kind[1] < '0' + DLPI_SVG_COLOURS; kind[1]++, x += 10)
+            dlpi_svg_box(o, kind, x, y, 9, 14);
+        if (i > 0 && keys[i].kind[0] != 'n') dlpi_svg_box(o, "t", x, y, 18, 14);
+        if (i > 0) dlpi_svg_box(o, keys[i].kind, x, y + keys[i].y, 18, keys[i].height);
+        x += i > 0 ? 18 + 5 : 5;
+        dlpi_svg_text(o, "key", x, y + 11, keys[i].text, 60);
+        x += (int)strlen(keys[i].text) * 7 + 18;
     }
 }
 
@@ -377,20 +359,18 @@ static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     return step;
 }
 
-/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
-static uint64_t dlpi_view_step(const dlpi_view *v) {
-    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
-    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
-    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
-}
-
-static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
-    uint64_t over = v->t0 % step;
-    return over == 0 ? v->t0 : v->t0 + (step - over);
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. Returns the step
+   from tick to tick, and the first of them. */
+static uint64_t dlpi_view_step(const dlpi_view *v, uint64_t *first) {
+    const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
+    const bool wide = strlen(dlpi_num_time(v->t1, v->t1, ten).s) > 9;
+    const uint64_t step = wide ? dlpi_tick_step(length, 5) : ten, over = v->t0 % step;
+    *first = over == 0 ? v->t0 : v->t0 + (step - over);
+    return step;
 }
 
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    uint64_t t, step = dlpi_view_step(v, &t);
     for (; t >= v->t0 && t <= v->t1; t += step) {
         dlpi_num words = dlpi_num_time(t, v->t1, step);
         int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
@@ -400,7 +380,7 @@ static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    uint64_t t, step = dlpi_view_step(v, &t);
     if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
     for (;; t += step) {
@@ -410,11 +390,17 @@ static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
     dlpi_out_print(o, "\"/>\n");
 }
 
+static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height) {
+    for (int i = 0; i < v->n_borders; i++)
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       height + 2);
+}
+
 /* Neighbouring stretches that are drawn as one rect. */
 typedef struct dlpi_run {
     uint64_t begin, end;
-    uint64_t sum[7];    /* ns of each kind */
-    uint64_t low, high; /* batches worked on */
+    uint64_t sum[DLPI_EVENT_KINDS]; /* ns of each kind */
+    uint64_t low, high;             /* batches worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
@@ -423,32 +409,26 @@ typedef struct dlpi_run {
 
 static int dlpi_run_kind(const dlpi_run *r) {
     int best = 1;
-    for (int k = 2; k < 7; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
+    for (int k = 2; k < DLPI_EVENT_KINDS; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
     return best;
 }
 
 static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
-                           const dlpi_run *r, int kind) {
-    static const char *const words[] = {"",        "work",   "waiting", "step", "between epochs",
-                                        "starved", "blocked"};
-    uint64_t length = r->end - r->begin;
-    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+                           const dlpi_run *r, int kind, bool on_batch) {
+    const uint64_t length = r->end - r->begin;
     dlpi_out_print(o, "<title>");
     dlpi_out_escaped(o, lane->name, sizeof lane->name, 32, false);
     dlpi_out_print(o, ": ");
-    if (r->n > 1) {
+    if (r->n > 1)
         dlpi_out_print(o, "%d stretches, %s %% ", r->n,
-                       dlpi_num_percent((double)r->sum[kind] / (double)length).s);
-    }
-    dlpi_out_print(o, "%s", words[kind]);
-    if (on_batch && r->low == r->high) {
+                       dlpi_num_percent(dlpi_part_of(r->sum[kind], length)).s);
+    dlpi_out_print(o, "%s", dlpi_event_kinds[kind].words);
+    if (on_batch && r->low == r->high)
         dlpi_out_print(o, ", batch %" PRIu64 " of epoch %" PRIu32, r->sequence, r->epoch);
-    } else if (on_batch) {
+    else if (on_batch)
         dlpi_out_print(o, ", batches %" PRIu64 " to %" PRIu64, r->low, r->high);
-    }
-    if (r->items > 0 && on_batch) {
+    if (on_batch && r->items > 0)
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
-    }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
                    dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
@@ -463,30 +443,24 @@ static bool dlpi_view_clear(const dlpi_view *v, int x, int end) {
 
 static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
                           int y) {
-    static const char *const kinds[] = {"", "w", "q", "w", "e", "s", "b"};
-    int kind = dlpi_run_kind(r), a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
+    const int kind = dlpi_run_kind(r), colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+    const bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
+    int a = dlpi_view_x(v, r->begin), w = dlpi_view_x(v, r->end) - a;
     int h = dlpi_view_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    const char css[] = {dlpi_event_kinds[kind].colour, on_batch ? (char)('0' + colour) : 0, 0};
     char number[24];
     if (w <= 0) { return; }
     w -= w > 300 ? 50 : 0; /* a hair of white between neighbours */
-    if (kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED) {
-        y += kind == DLP_TRACE_STARVED ? h - thin : 0;
-        h = thin;
-    }
-    dlpi_out_print(o, "<rect class=\"%s", kinds[kind]);
-    int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
-    bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
-    if (on_batch) { dlpi_out_print(o, "%d", colour); }
-    dlpi_out_print(o, "\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\">", a / 100,
-                   a % 100, y, w / 100, w % 100, h);
-    dlpi_run_title(o, v, lane, r, kind);
+    y += kind == DLP_TRACE_STARVED ? h - thin : 0;
+    h = kind == DLP_TRACE_STARVED || kind == DLP_TRACE_BLOCKED ? thin : h;
+    dlpi_svg_rect(o, css, a, w, y, h, ">");
+    dlpi_run_title(o, v, lane, r, kind, on_batch);
     dlpi_out_print(o, "</rect>\n");
     int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
     int x = (a + w / 2) / 100, half = digits * 3;
     if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
-        dlpi_view_clear(v, x - half, x + half)) {
+        dlpi_view_clear(v, x - half, x + half))
         dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
-    }
 }
 
 static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
@@ -509,44 +483,29 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
     }
 }
 
-/* Draw what of a lane lies in the window. Events are not trusted to be in order: each begins no
-   earlier than the last one ended. */
+/* Draw what of a lane lies in the window. */
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    dlpi_run r;
-    uint64_t seen = v->t0;
-    r.n = 0;
-    for (int i = 0; i < lane->n; i++) {
-        const dlp_trace_event *e = &lane->events[i];
-        uint64_t b = e->begin_ns < seen ? seen : e->begin_ns,
-                 end = e->end_ns > v->t1 ? v->t1 : e->end_ns;
-        if (e->kind < 1 || e->kind > 6 || end <= b) { continue; }
-        bool wide = end - b >= v->least_ns;
-        if (r.n > 0 && (wide || b - r.end >= v->least_ns || r.end - r.begin >= v->least_ns)) {
+    const dlp_trace_event *e;
+    uint64_t begin, end;
+    dlpi_run r = {.n = 0};
+    for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;) {
+        const bool wide = end - begin >= v->least_ns || r.end - r.begin >= v->least_ns;
+        if (r.n > 0 && (wide || begin - r.end >= v->least_ns)) {
             dlpi_run_draw(o, v, lane, &r, y);
             r.n = 0;
         }
-        dlpi_run_add(&r, e, b, end);
-        seen = end;
+        dlpi_run_add(&r, e, begin, end);
     }
     if (r.n > 0) { dlpi_run_draw(o, v, lane, &r, y); }
 }
 
-/* What a stage's stretches are, where they are not one item after another of the batches that the
-   consumer gets. */
-static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
-    if (st->in_flight > 1) {
-        dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
-    }
-    if (st->cells > 0) {
-        dlpi_out_print(o, "; numbers are parts");
-    } else if (s->chunks.cpu_buffers > 0) {
-        dlpi_out_print(o, "; numbers are chunks");
-    }
-}
-
 static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                              const dlp_stats *s, int y) {
-    uint64_t sum[7] = {0};
+    const int group = lanes[0].group;
+    const bool known =
+        s != NULL && group >= 0 && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages;
+    const dlp_stage_stats *st = known ? &s->stages[group] : NULL;
+    uint64_t sum[DLPI_EVENT_KINDS] = {0};
     int silent = 0;
     double whole = (double)(v->t1 - v->t0) * n;
     for (int i = 0; i < n; i++) {
@@ -554,36 +513,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
         silent += lanes[i].n == 0;
     }
     dlpi_out_print(o, "<text class=\"head\" x=\"16\" y=\"%d\">", y + 14);
-    dlpi_out_escaped(o, dlpi_group_name(s, lanes[0].group), 32, 24, false);
+    dlpi_out_escaped(o, group < 0 ? "consumer" : st ? st->name : "stage", 32, 24, false);
     dlpi_out_print(o, "<tspan font-weight=\"normal\" fill=\"#555\">");
-    if (lanes[0].group < 0) {
-        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window",
+    if (group < 0)
+        dlpi_out_print(o, ": in its step %s %%, waiting %s %% of this window%s",
                        dlpi_num_percent((double)sum[DLP_TRACE_STEP] / whole).s,
-                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s);
-    } else {
+                       dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / whole).s,
+                       s != NULL && s->n_workers == 0
+                           ? "; without workers, that is where items are fetched"
+                           : "");
+    else
         dlpi_out_print(o, ": %d worker%s, at work %s %%, starved %s %%, blocked %s %%", n,
                        n == 1 ? "" : "s", dlpi_num_percent((double)sum[DLP_TRACE_WORK] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_STARVED] / whole).s,
                        dlpi_num_percent((double)sum[DLP_TRACE_BLOCKED] / whole).s);
-    }
-    if (lanes[0].group < 0 && s != NULL && s->n_workers == 0) {
-        dlpi_out_print(o, "; without workers, that is where items are fetched");
-    }
-    uint32_t stages = s == NULL ? 0 : s->n_stages < DLP_MAX_STAGES ? s->n_stages : DLP_MAX_STAGES;
-    if (lanes[0].group >= 0 && (uint32_t)lanes[0].group < stages) {
-        dlpi_svg_of_stage(o, s, &s->stages[lanes[0].group]);
-    }
-    if (silent > 0 && n > 1) { dlpi_out_print(o, "; %d recorded nothing", silent); }
-    if (n > v->per_group) { dlpi_out_print(o, "; the first %d are drawn", v->per_group); }
+    /* What the stretches are if they are not one item after another of the consumer's batches. */
+    if (st && st->in_flight > 1)
+        dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
+    if (st && (st->cells > 0 || s->chunks.cpu_buffers > 0))
+        dlpi_out_print(o, "; numbers are %s", st->cells > 0 ? "parts" : "chunks");
+    if (silent > 0 && n > 1) dlpi_out_print(o, "; %d recorded nothing", silent);
+    if (n > v->per_group) dlpi_out_print(o, "; the first %d are drawn", v->per_group);
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
 static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
-    if (to > from) {
-        dlpi_out_print(
-            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
-    }
+    if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
 }
 
 /* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
@@ -600,37 +555,29 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
     dlpi_svg_ground(o, "n", b, right, y, height);
 }
 
-static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
-    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
-    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
-}
-
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
-    int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes),
-        bar = dlpi_view_bar(v, lanes);
-    int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
+    const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_view_pitch(v, lanes);
+    const int bar = dlpi_view_bar(v, lanes), font = pitch > v->font ? v->font : 9;
+    const int every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) {
+        const dlp_trace_event *e = lanes[i].events;
+        const int last = lanes[i].n - 1;
+        dlpi_svg_track(o, v, last < 0 ? 0 : e[0].begin_ns, last < 0 ? 0 : e[last].end_ns,
+                       y + i * pitch, bar);
+    }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
-        int top = y + i * pitch;
-        if (i % every == 0) {
-            dlpi_out_print(o, "<text class=\"lane\" x=\"%d\" y=\"%d\">", DLPI_SVG_LEFT - 8,
-                           top + bar / 2 + font * 4 / 10);
-            dlpi_out_escaped(o, lanes[i].name, sizeof lanes[i].name,
-                             (DLPI_SVG_LEFT - 16) * 100 / (66 * font), false);
-            dlpi_out_print(o, "</text>\n");
-        }
+        const int top = y + i * pitch;
+        if (i % every == 0)
+            dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, top + bar / 2 + font * 4 / 10,
+                          lanes[i].name, (DLPI_SVG_LEFT - 16) * 100 / (66 * font));
         dlpi_svg_lane(o, v, &lanes[i], top);
     }
-    for (int i = 0; i < v->n_borders; i++) {
-        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
-                       drawn * pitch + 2);
-    }
+    dlpi_svg_borders(o, v, y, drawn * pitch);
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
@@ -667,7 +614,7 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
 /* Its name, its mean in the window, and for the eye that asks its extremes. */
 static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
                              int y) {
-    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    double low = mean[first], high = low, sum = 0;
     char words[80];
     for (int x = first; x < DLPI_SVG_PLOT; x++) {
         low = mean[x] < low ? mean[x] : low;
@@ -686,9 +633,7 @@ static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mea
 static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
     double mean[DLPI_SVG_PLOT], top = c->most;
     int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
-    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
-        top = mean[x] > top ? mean[x] : top;
-    }
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) top = mean[x] > top ? mean[x] : top;
     dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
     dlpi_svg_grid(o, v, y, height);
     dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
@@ -698,9 +643,7 @@ static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c,
             double share = top > 0 ? mean[x] / top : 0;
             int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
             int up = height * 10 - h;
-            if (h != last) {
-                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
-            }
+            if (h != last) dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
             last = h;
         }
         dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
@@ -713,13 +656,9 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
     if (p->n_curves == 0) { return y; }
     dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < p->n_curves; i++) {
+    for (int i = 0; i < p->n_curves; i++)
         dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
-    }
-    for (int i = 0; i < v->n_borders; i++) {
-        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
-                       p->n_curves * DLPI_SVG_CURVE + 2);
-    }
+    dlpi_svg_borders(o, v, y, p->n_curves * DLPI_SVG_CURVE);
     return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
 }
 
@@ -746,7 +685,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    dlpi_svg_header(o, &v, p);
     if (v.t1 == v.t0 && p->window != NULL) {
         const char *words = p->window->what == DLP_WINDOW_STALL
                                 ? "No wait of the consumer is recorded but for that for the first "
@@ -768,14 +707,4 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     }
     dlpi_out_print(o, "</svg>\n");
     return DLP_OK;
-}
-
-static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, p);
-    if (rc != DLP_OK) { o.errnum = ENOMEM; }
-    int closed = dlpi_out_close(&o);
-    return rc != DLP_OK ? rc : closed;
 }

@@ -6,9 +6,7 @@
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
-    static const char *const kinds[] = {"other", "work",    "wait",   "step",
-                                        "epoch", "starved", "blocked"};
-    const char *kind = kinds[e->kind < 7 ? e->kind : 0];
+    const char *kind = dlpi_event_kinds[e->kind < DLPI_EVENT_KINDS ? e->kind : 0].name;
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
     dlpi_out_print(o,
                    ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
@@ -53,7 +51,7 @@ static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     }
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+static int dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
@@ -75,12 +73,5 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     }
     for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
-}
-
-static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
-    dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, p);
-    return dlpi_out_close(&o);
+    return DLP_OK;
 }

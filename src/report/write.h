@@ -6,42 +6,20 @@
 #include "report/explain.h"
 /* ---- of what is seen ---- */
 
-static void dlpi_lanes_free(dlpi_lane *lanes, int n) {
-    for (int i = 0; i < n; i++) { free((void *)lanes[i].events); }
-    free(lanes);
-}
-
-/* Copy one lane's events. Their number is not known beforehand: ask again with more room until
-   some is left. */
-static int dlpi_lane_take(const dlpi_seen *s, uint32_t i, dlpi_lane *lane) {
-    for (int room = 256;; room *= 4) {
-        dlp_trace_event *events = malloc((size_t)room * sizeof *events);
-        if (events == NULL) { return DLP_ERR_MEMORY; }
-        int n = dlpi_trace_lane(s, i, events, room, lane->name);
-        if (n < room || room >= 1 << 22) {
-            lane->events = events;
-            lane->n = n;
-            return DLP_OK;
-        }
-        free(events);
+/* Copy all lanes, and into *events their newest events, of which each lane has room for as many as
+   its ring. Both are to be freed, also after an error. */
+static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **lanes, dlp_trace_event **events) {
+    const size_t n = (size_t)s->n_workers + 1;
+    const size_t room = s->trace_events < 1u << 22 ? s->trace_events : 1u << 22;
+    *lanes = calloc(n, sizeof **lanes);
+    *events = malloc((n * room + 1) * sizeof **events);
+    if (*lanes == NULL || *events == NULL) return DLP_ERR_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_lane *lane = &(*lanes)[i];
+        lane->group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
+        lane->events = *events + i * room;
+        lane->n = dlpi_trace_lane(s, i, *events + i * room, (int)room, lane->name);
     }
-}
-
-static int dlpi_lanes_take(const dlpi_seen *s, dlpi_lane **out, int *n_out) {
-    const uint32_t n = s->n_workers + 1;
-    int rc = DLP_OK;
-    dlpi_lane *lanes = calloc((size_t)n + 1, sizeof *lanes);
-    if (lanes == NULL) { return DLP_ERR_MEMORY; }
-    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) {
-        lanes[i].group = i == 0 ? -1 : (int)(dlpi_seen_owner(s, i - 1) - s->stages);
-        rc = dlpi_lane_take(s, i, &lanes[i]);
-    }
-    if (rc != DLP_OK) {
-        dlpi_lanes_free(lanes, (int)n);
-        return rc;
-    }
-    *out = lanes;
-    *n_out = (int)n;
     return DLP_OK;
 }
 
@@ -78,30 +56,23 @@ static int dlpi_explain(dlpi_text *t, const dlpi_seen *s) {
     return DLP_OK;
 }
 
-/* with: its curves, its window. */
-static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
-    dlpi_picture p = *with;
-    dlpi_lane *lanes;
-    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
-    if (rc != DLP_OK) { return rc; }
-    p.lanes = lanes;
-    rc = dlpi_picture_trace(&p, path);
-    dlpi_lanes_free(lanes, p.n_lanes);
-    return rc;
-}
-
-static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+/* Write a trace or a timeline. with: its curves and its window. */
+static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
+                              const char *path) {
     dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int rc;
-    dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
-    if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, p.n_lanes);
-    p.lanes = lanes;
-    p.stats = &stats;
-    rc = dlpi_picture_timeline(&p, path);
-    dlpi_lanes_free(lanes, p.n_lanes);
+    dlp_trace_event *events;
+    int rc = dlpi_lanes_take(s, &lanes, &events);
+    if (rc == DLP_OK) {
+        dlpi_stats(s, &stats);
+        p.n_lanes = (int)s->n_workers + 1;
+        if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
+        p.lanes = lanes;
+        p.stats = &stats;
+        rc = dlpi_picture_write(&p, pen, path);
+    }
+    free(events);
+    free(lanes);
     return rc;
 }

@@ -257,12 +257,12 @@ static void sim_ring(int n) {
 
 static int lanes_timeline(const dlpi_lane *lanes, int n, const dlp_stats *s, const char *path) {
     dlpi_picture p = {.lanes = lanes, .n_lanes = n, .stats = s};
-    return dlpi_picture_timeline(&p, path);
+    return dlpi_picture_write(&p, dlpi_svg_write, path);
 }
 
 static int lanes_trace(const dlpi_lane *lanes, int n, const char *path) {
     dlpi_picture p = {.lanes = lanes, .n_lanes = n};
-    return dlpi_picture_trace(&p, path);
+    return dlpi_picture_write(&p, dlpi_json_write, path);
 }
 
 /* ---- a JSON reader: valid or not, and the values of the events ---- */
@@ -1192,7 +1192,7 @@ static void window__each_kind__its_stretch(void) {
         memset(&v, 0, sizeof v);
         CHECK(dlpi_view_choose(&v, &p) == DLP_OK && v.t0 == cases[i].t0 && v.t1 == cases[i].t1,
               "case %zu: %" PRIu64 " to %" PRIu64, i, v.t0, v.t1);
-        CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "case %zu", i);
+        CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "case %zu", i);
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
         CHECK((svg_find_text(&g, "of the stretch that was asked for") != NULL) ==
@@ -1208,7 +1208,7 @@ static void window__stall_without_waits__says_so(void) {
     dlpi_lane lane = {"consumer", -1, e, 2};
     dlp_trace_window w = {DLP_WINDOW_STALL, 0, 0, 0};
     dlpi_picture p = {.lanes = &lane, .n_lanes = 1, .window = &w};
-    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_text(&g, "No wait of the consumer is recorded") != NULL, "no words");
@@ -1242,7 +1242,7 @@ static void window__tails_and_axis__told(void) {
     dlp_trace_window w = {DLP_WINDOW_TIME, 0, 200000000, 1200000000};
     dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .window = &w};
     window_world(lanes);
-    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_rect(&g, "n", 160, 200) != NULL, "nothing hatched before");
@@ -1257,7 +1257,7 @@ static void window__tails_and_axis__told(void) {
     svg_free(&g);
     w.from = 250000000; /* ticks stay where they are round */
     w.to = 1250000000;
-    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     g = svg_read(in_dir("t.svg"));
     first = svg_find_text(&g, "0.3 s");
     CHECK(first && first->x + first->w / 2 > 209 && first->x + first->w / 2 < 211, "0.3 s");
@@ -1266,7 +1266,7 @@ static void window__tails_and_axis__told(void) {
     w.to = 100; /* before all of the worker's */
     lanes[0].events = &(dlp_trace_event){0, 200, 0, 0, DLP_TRACE_STEP, 1};
     lanes[0].n = 1;
-    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     g = svg_read(in_dir("t.svg"));
     CHECK(svg_find_rect(&g, "n", 160, 1000) != NULL, "a lane without records is not hatched");
     svg_free(&g);
@@ -1299,7 +1299,7 @@ static void counters__step_line__at_its_place(void) {
     dlpi_picture p = {lanes, 2, curves, 3, NULL, &w};
     size_t n;
     window_world(lanes);
-    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_rect(&g, "n", 160, 100) != NULL, "before the first value");
@@ -1332,7 +1332,8 @@ static void counters__trace__one_event_for_each_value(void) {
         "\"args\":{\"%\":100000000000000000.000000}}", "\"args\":{\"%\":0.000000}}",
         "\"args\":{\"%\":3.000000}}", "\"name\":\"b\",\"args\":{\"value\":0.500000}}"};
     size_t n;
-    CHECK(dlpi_picture_trace(&p, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_json_write, in_dir("t.json")) == DLP_OK, "%s",
+          strerror(errno));
     json j = json_check(in_dir("t.json"), NULL);
     CHECK(!j.bad, "no JSON");
     char *s = slurp(in_dir("t.json"), &n);
@@ -1354,7 +1355,8 @@ static void counters__any_values__bounded(void) {
             many[i].at_ns = kind == 1 ? 600000000 : i * 7000;
             many[i].value = kind == 2 ? 1e300 : kind == 3 ? 0 : (double)(rnd() % 1000);
         }
-        CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+        CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s",
+              strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
         CHECK(g.bytes < 40000, "%zu bytes", g.bytes);
@@ -2081,7 +2083,7 @@ static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
             alloc_fail_at = -1;
             CHECK(alloc_live == live, "%d live", alloc_live);
             if (calls <= k) {
-                CHECK(rc == DLP_OK && k > 5, "%d after %d", rc, k);
+                CHECK(rc == DLP_OK && k >= 3, "%d after %d", rc, k);
                 break;
             }
             CHECK(rc == DLP_ERR_MEMORY && !exists(in_dir("m")) && !exists(in_dir("m.tmp")), "%d",

@@ -82,8 +82,8 @@ static void drop__killed_workers__exact(int processes) {
     CHECK(found_open(&r, &p) == DLP_OK);
     CHECK(take(p, UINT64_MAX, NULL) == 3 * 2);
     x = spread(p,
-               "of 3 of the 3 that are read here a pass is counted: 5 to 16 items each, 19 to 62 "
-               "% of theirs; an epoch leaves out 54 %.\n",
+               "3 of the 3 streams of this rank are counted: 5 to 16 items in a pass, each 19 to "
+               "62 % of all; an epoch leaves out 54 %.\n",
                "");
     CHECK(x.streams == 3 && x.all == 3 && x.drops == 1 && x.weights == 0);
     CHECK(is(&x, 3, 5, 16, 26, 14));
@@ -164,7 +164,7 @@ static void resume__passes_that_are_not_whole__not_counted(void) {
         r.d.loader.pipe.resume = &state;
         CHECK(found_open(&r, &p) == DLP_OK);
         CHECK(take(p, UINT64_MAX, NULL) == 5 + 8 * (epochs - 1));
-        x = spread(p, epochs == 1 ? "of 1 of the 3" : "of 3 of the 3", "");
+        x = spread(p, epochs == 1 ? "1 of the 3 streams" : "3 of the 3 streams", "");
         CHECK(epochs == 1 ? is(&x, 1, 16, 16, 16, 0) : is(&x, 3, 5, 16, 26, 0));
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
@@ -204,8 +204,8 @@ static void weights__known_before_a_part_is(void) {
     r.d.parts.weights = weights;
     CHECK(found_open(&r, &p) == DLP_OK);
     x = spread(p, NULL,
-               "Weights: of all 3 streams one has 30 to 40 % of the weight; if items are "
-               "as many as weights say, an epoch leaves out 10 %.\n");
+               "Weights: each of the 3 streams has 30 to 40 % of the weight; if the numbers of "
+               "items follow the weights, an epoch leaves out 10 %.\n");
     CHECK(x.weights == 100 && x.weights_least == 30 && x.weights_most == 40);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

@@ -465,7 +465,8 @@ static void explain__of_packing__says_padding(int rule) {
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
-        CHECK(strstr(text, "'pack' makes 6.50 tokens of each; 0 % have none") != NULL);
+        CHECK(strstr(text, "'pack' makes 6.50 tokens of each input; 0 % of the inputs have none") !=
+              NULL);
         CHECK(strstr(text, rule == DLP_PACK_FIT
                                ? "Packing: 35 % of the tokens are padding, 1.00 "
                                  "segments a row"

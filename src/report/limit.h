@@ -1,0 +1,228 @@
+#pragma once
+/* tests: system/report/texts, system/report/pictures */
+#include "report/predict.h"
+#include "report/words.h"
+/* ---- what limits a pipe, and what a change would give ---- */
+
+/* What limits: a stage, or one of the names below. */
+enum {
+    DLPI_LIMIT_CONSUMER = -1,
+    DLPI_LIMIT_CORES = -2,
+    DLPI_LIMIT_PREFETCH = -3,
+    DLPI_LIMIT_UNKNOWN = -4
+};
+
+/* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
+   inline. It is the rate where no worker helps. */
+typedef struct dlpi_verdict {
+    int limiting_stage; /* or DLPI_LIMIT_* */
+    int next_limit;     /* bounds rate_plus_one; limiting_stage: nothing else does */
+    double rate;        /* items/s now */
+    double rate_plus_one;
+} dlpi_verdict;
+
+/* dlp_stats as shares of the time the consumer spent in next and in its steps. */
+typedef struct dlpi_load {
+    double ns;   /* that time */
+    double rows; /* per batch */
+    double
+        units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
+    double rate;
+    double wait;                   /* share of the consumer, inline stages included */
+    double consumer;               /* share of the consumer in steps and inline stages */
+    double cores;                  /* share of the process's cores that was used, or waited for */
+    double used;                   /* share of them that was used */
+    double util[DLP_MAX_STAGES];   /* busy share of useful workers; 0 if inline */
+    double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
+    int busiest;                   /* stage with the largest util, -1: none has workers */
+    int heaviest;                  /* inline stage with the most time, -1: none has any */
+    int n;
+} dlpi_load;
+
+/* The name of a stage, or of another limit. */
+static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
+    static const char *const names[] = {"the consumer", "the cores", "prefetch_factor",
+                                        "not known"};
+    dlpi_num r;
+    if (limit < 0)
+        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
+    else
+        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    return r;
+}
+
+/* How many units of its work a stage may have at once. */
+static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, double rows) {
+    if (g->cells > 0) return g->cells;
+    return prefetch * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
+}
+
+static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
+    memset(l, 0, sizeof *l);
+    l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
+    l->ns = (double)s->wait_ns + (double)s->step_ns;
+    l->busiest = l->heaviest = -1;
+    if (s->batches == 0 || !(l->ns > 0)) return;
+    l->rows = (double)s->items / (double)s->batches;
+    l->units = dlpi_of_chunks(s) ? 1 : l->rows;
+    l->rate = (double)s->items * 1e9 / l->ns;
+    l->wait = (double)s->wait_ns / l->ns;
+    l->consumer = (double)s->step_ns / l->ns;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0) {
+            l->consumer += (double)g->busy_ns / l->ns;
+            if (g->busy_ns > (l->heaviest < 0 ? 0 : s->stages[l->heaviest].busy_ns))
+                l->heaviest = i;
+            continue;
+        }
+        double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
+        l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
+        l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
+        if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
+    }
+    l->used = dlpi_measured_cores(s, dlpi_steps_idle(s), &l->cores) / (s->cpus > 0 ? s->cpus : 1);
+    l->cores /= s->cpus > 0 ? s->cpus : 1;
+    l->consumer = l->consumer > 1 ? 1 : l->consumer;
+}
+
+/* Lower *rate to a bound and remember whose it is. */
+static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
+    if (bound < v->rate_plus_one) {
+        v->rate_plus_one = bound;
+        v->next_limit = whose;
+    }
+}
+
+/* Predict one more worker: in proportion, until the next limit is as busy as this one is now. */
+static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
+    int i = v->limiting_stage;
+    const dlp_stage_stats *g = &s->stages[i];
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
+    if (g->workers > 0) {
+        double now = g->workers, more = l->useful[i] < now ? now : now + 1;
+        double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
+        v->rate_plus_one = l->rate * more / now;
+        dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
+    } else {
+        double share = (double)g->busy_ns / l->ns;
+        consumer -= share < consumer ? share : consumer;
+        v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
+    }
+    for (int k = 0; k < l->n; k++) {
+        if (k != i && l->util[k] > 0) dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
+    }
+    if (consumer > 0) dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER);
+    if (l->cores > 0) dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
+    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
+}
+
+/* Find the limit. The consumer is the limit if it hardly waits. Then come the cores, if they are
+   full, and a stage, if its workers hardly rest. If everybody waits at times, there are too few
+   batches in flight. */
+static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
+    const double inlined = l->heaviest >= 0 ? (double)s->stages[l->heaviest].busy_ns / l->ns : 0;
+    const double busiest = l->busiest >= 0 ? l->util[l->busiest] : 0;
+    if (l->consumer >= 0.95 || (l->consumer >= 0.9 && l->consumer >= busiest))
+        return inlined >= 0.1 ? l->heaviest : DLPI_LIMIT_CONSUMER;
+    if (l->cores >= 0.9) return DLPI_LIMIT_CORES;
+    if (busiest >= 0.8 && l->useful[l->busiest] >= s->stages[l->busiest].workers) return l->busiest;
+    if (l->busiest >= 0) return DLPI_LIMIT_PREFETCH;
+    return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
+}
+
+static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
+    dlpi_load l;
+    dlpi_load_of(&l, s);
+    dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
+    if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
+    v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
+    if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
+    return v;
+}
+
+/* ---- what a change would give ---- */
+
+/* What is foretold of other numbers of workers or batches. */
+typedef struct dlpi_foretold {
+    uint64_t more; /* batches in flight to try */
+    double deeper; /* items/s that these give; 0: not known */
+    int n, then;   /* numbers of workers in words; the limit with the last of them */
+    char words[200];
+} dlpi_foretold;
+
+/* True if a simulation of the pipe as it is gives about what was measured. */
+static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
+    return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
+           now->items_per_s < 1.15 * l->rate;
+}
+
+/* Items/s with more batches in flight; 0 where the simulation does not even give what was measured,
+   or no more than that. */
+static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
+    dlp_predict now, then;
+    if (!dlpi_foretold_fits(s, l, &now) || dlp_stats_predict(s, &d, &then) != DLP_OK) return 0;
+    return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
+}
+
+/* Foretell what twice as many batches in flight give, or so many that each worker has an item. */
+static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
+    const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
+    f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
+    while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
+    f->more = f->more < 4096 ? f->more : 4096;
+    f->deeper = dlpi_explain_deeper(s, l, f->more);
+}
+
+/* What limits a pipe as foretold for the most workers of stage i that help. */
+static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, const dlp_predict *p) {
+    if (p->wait_share < 0.1) return DLPI_LIMIT_CONSUMER;
+    if (dlpi_cores_crowded(s) || p->cores >= 0.9 * (s->cpus > 0 ? s->cpus : 1))
+        return DLPI_LIMIT_CORES;
+    for (int k = 0; k < l->n; k++)
+        if (k != i && p->busy_share[k] >= 0.9) return k;
+    return DLPI_LIMIT_PREFETCH;
+}
+
+/* Foretell what 1, 2, 4 and so on workers of the inline stage i give, until more do not help.
+   Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
+   if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
+static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
+    enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
+    const dlp_stage_stats *g = &s->stages[i];
+    dlp_predict_desc d = {.prefetch_factor = s->prefetch_factor < 2 ? 2 : s->prefetch_factor};
+    double gives[STEPS], last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
+    dlpi_text t = {f->words, sizeof f->words, 0};
+    int32_t workers[STEPS];
+    dlp_predict now, p;
+    f->n = -1;
+    if (dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL) return;
+    if (!dlpi_foretold_fits(s, l, &now)) return;
+    if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
+    f->n = 0;
+    for (int w = 1; w <= most && f->n < STEPS; f->n++) {
+        d.workers[i] = workers[f->n] = w;
+        if (dlp_stats_predict(s, &d, &p) != DLP_OK || p.items_per_s < 1.05 * last) break;
+        gives[f->n] = last = p.items_per_s;
+        f->then = dlpi_inline_limit(s, l, i, &p);
+        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+    }
+    if (last <= 1.05 * now.items_per_s) f->n = 0;
+    for (int k = 0; k < f->n; k++)
+        if (k < 3 || k == f->n - 1)
+            dlpi_text_add(&t, k == 0 ? "%d should give about %s items/s" : ", %d about %s",
+                          workers[k], dlpi_num_of(gives[k]).s);
+}
+
+/* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
+    double busy = 0;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0) continue;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
+        busy += (double)g->busy_ns;
+    }
+    return busy / (double)s->batches;
+}
