@@ -175,7 +175,7 @@ $(B)/aarch64/%: %.c $(HEADERS) $(COMMON) $(AARCH64_LIB)
 	@$(call told,$@)
 	@sh tests/compile/matrix build aarch64 $< || true
 
-$(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
+$(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/* tests/compile/*/*)
 	@mkdir -p $(@D)
 	@$(call told,$@)
 	@sh tests/compile/matrix run $* >$@.log 2>&1; echo $$? >$@

@@ -20,8 +20,8 @@
     KIND(EXPAND, 13, dlpi_expand_ops)        /* needs: parts */ \
     KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts pack */ \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
-    KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */ \
-    KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */
+    KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */ \
+    KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };

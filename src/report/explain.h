@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/report/pictures, system/report/pipe_stats */
+#include "stages/fetch.h"
 #include "report/packing.h"
 #include "report/predict.h"
 #include "report/words.h"

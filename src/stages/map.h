@@ -26,6 +26,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
+    .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
 };
 
