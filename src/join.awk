@@ -59,6 +59,7 @@ function join_listed(folder, row, list,    line, name, tag, n, named) {
     close(root list)
 }
 FNR == 1 {
+    if ($0 ~ /^\/\* needs: [a-z ]+ \*\/$/ && is_out($0)) exit
     root = FILENAME
     sub(/[^\/]*$/, "", root)
 }

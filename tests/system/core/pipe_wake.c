@@ -1,12 +1,14 @@
 /* needs: parts */
 /* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
    may, must not take it in place of one that sleeps. The moments are arranged by hand. */
+/* own: hook: workers are held at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include "../../rig/pipe_rig.h"
+#include "../../rig/parts_rig.h"
 
 #define NOTE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_SEQ_CST)
 #define LOOK(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
@@ -230,10 +232,42 @@ static void wake__by_hand__right_waiters(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* A completer that was held up until its slot went on, to a batch without rows, closes nothing. */
+static void close__late_completer__leaves_a_newer_batch_alone(void) {
+    rig r;
+    dlp_pipe *p;
+    dlpi_unit t = {0, 0, 0, 0, 1, false};
+    dlpi_stage_words *words;
+    rig_init(&r, 100, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    t.b = 0;
+    t.slot = dlpi_slot_of(p, 0);
+    words = dlpi_stage_words_at(p, t.slot, p->work[0]);
+    CHECK(dlpi_slot_at(p, t.slot)->sequence == 0 && words->ready == 0);
+    words->ready = 8; /* batch 7, which had no rows and touched no done word, is there */
+    dlpi_complete(&p->workers[0], &t, 1);
+    CHECK(words->ready == 8);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* This program has no dlpipe_shm.h. */
+static void alone__worker_processes__refused(void) {
+    static parts_seen seen;
+    parts_rig r;
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    parts_init(&r, &seen, 20, NULL);
+    r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
+    CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_UNSUPPORTED && p == NULL);
+    CHECK(strcmp(err.stage, "parts") == 0 && strcmp(err.field, "placement") == 0);
+}
+
 int main(void) {
     sleep__last_look_of_the_scheduler__ordered_behind_its_word();
     wake__taken_while_falling_asleep__next_one_wakes_another();
     wake__first_worker_is_full__another_is_woken();
     wake__by_hand__right_waiters();
+    close__late_completer__leaves_a_newer_batch_alone();
+    alone__worker_processes__refused();
     return test_end("pipe_wake");
 }

@@ -1,5 +1,6 @@
 /* Names of pipes: made, found, in use, stale and taken over, removed; records that are not ours or
    damaged; a full /dev/shm; many creators at once. */
+/* own: inside: records of names are forged */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"
 #include "../../rig/pipe_rig.h"

@@ -1,6 +1,7 @@
 /* needs: parts */
 /* Part queues with worker processes: the same order and bytes whatever runs where and whoever is
    killed; parts that kill, loads that never end, downloads cut off. shm_parts [seed] */
+/* own: inside: what a dead worker had of an input, by hand */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"

@@ -3,6 +3,7 @@
    order with any number of workers of both, in threads and processes; errors of either; few cells;
    deaths in either callback, and at each of the accesses by which cells come and go.
    scratch [N]: death at the N-th access alone. */
+/* own: hook: a worker dies at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 
 static void death_here(int kind, const void *at);
