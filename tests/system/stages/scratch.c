@@ -198,15 +198,12 @@ static int join_item(void *user, dlp_item *it) {                       /* needs:
     memcpy(it->data[0], &more, sizeof more);                           /* needs: join */
     return 0;                                                          /* needs: join */
 } /* needs: join */
-static void zip(const one *o, dlp_pipe *p) { /* needs: join */
-    dlp_dataset ds = {                       /* needs: join */
-                      .n_items = ITEMS,
-                      .fields = &joined_field,
-                      .n_fields = 1,
-                      .fetch = join_item};                       /* needs: join */
-    dlp_join_desc join = {.fetch = {.dataset = &ds}};            /* needs: join */
-    join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE; /* needs: join */
-    dlp_pipe_add_join(p, &join);                                 /* needs: join */
+static void zip(const one *o, dlp_pipe *p) {                                       /* needs: join */
+    dlp_dataset ds = {.fields = &joined_field, .n_fields = 1, .fetch = join_item}; /* needs: join */
+    dlp_join_desc join = {.fetch = {.dataset = &ds}};                              /* needs: join */
+    ds.n_items = ITEMS;                                                            /* needs: join */
+    join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE;                   /* needs: join */
+    dlp_pipe_add_join(p, &join);                                                   /* needs: join */
 } /* needs: join */
 static bool zipped(const dlp_batch *b) {
     const uint64_t *more = b->fields[2].data;
@@ -447,21 +444,21 @@ static void scratch__cache_behind__read_and_decoded_once(bool processes) {
     }
 }
 
-static void scratch__zipped_after_the_map__same(bool processes) {            /* needs: join */
-    for (int k = 0; k < 12; k++) {                                           /* needs: join */
-        one o = ordinary(k % 4, k % 3);                                      /* needs: join */
-        result want, got;                                                    /* needs: join */
-        o.joined = 1;                                                        /* needs: join */
-        o.cells = (uint32_t)k % 5;                                           /* needs: join */
-        o.maps = k % 5 == 4;                                                 /* needs: join */
-        o.cached = k % 4 == 3 && !o.maps;                                    /* needs: join */
-        o.fetcher = k % 4 == 1 ? DLP_FETCH_THREADS : 0;                      /* needs: join */
-        o.idempotent = k % 2;                                                /* needs: join */
-        want = expected(o);                                                  /* needs: join */
-        if (processes) o.fetchers = o.decoders = 2;                          /* needs: join */
-        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES; /* needs: join */
-        if (processes)
-            *(k % 4 < 2 ? &all->decodes : &all->reads) = 30 + (uint64_t)k;     /* needs: join */
+static void scratch__zipped_after_the_map__same(bool processes) {              /* needs: join */
+    for (int k = 0; k < 12; k++) {                                             /* needs: join */
+        one o = ordinary(k % 4, k % 3);                                        /* needs: join */
+        result want, got;                                                      /* needs: join */
+        o.joined = 1;                                                          /* needs: join */
+        o.cells = (uint32_t)k % 5;                                             /* needs: join */
+        o.maps = k % 5 == 4;                                                   /* needs: join */
+        o.cached = k % 4 == 3 && !o.maps;                                      /* needs: join */
+        o.fetcher = k % 4 == 1 ? DLP_FETCH_THREADS : 0;                        /* needs: join */
+        o.idempotent = k % 2;                                                  /* needs: join */
+        want = expected(o);                                                    /* needs: join */
+        if (processes) o.fetchers = o.decoders = 2;                            /* needs: join */
+        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES;   /* needs: join */
+        uint64_t *dies_at = k % 4 < 2 ? &all->decodes : &all->reads;           /* needs: join */
+        if (processes) *dies_at = 30 + (uint64_t)k;                            /* needs: join */
         got = go(&o);                                                          /* needs: join */
         same(&got, &want, "zipped");                                           /* needs: join */
         CHECK(got.rc == DLP_END && got.valid == 2 * ITEMS && got.own[0] == 0); /* needs: join */
