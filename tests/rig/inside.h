@@ -103,6 +103,23 @@ INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *
 #ifdef DLPIPE_SHM_H
 INSIDE int32_t inside_supervisor(dlp_pipe *p); /* its process */
 INSIDE void inside_begins(int begins);         /* 1: another thread is about to start a pipe */
+
+/* The record of a name. */
+enum { INSIDE_NAME_PATH = 81 };
+typedef struct inside_name_rec {
+    uint64_t magic;
+    uint32_t format, bytes;
+    char name[64];
+    int32_t pid, memfd;
+    uint32_t uid, pad0;
+    uint64_t token[2], started_real, check;
+} inside_name_rec;
+INSIDE void inside_name_seal(inside_name_rec *r); /* write its checksum */
+INSIDE void inside_name_path(const char *name, char path[INSIDE_NAME_PATH]);
+INSIDE int inside_name_fd(dlp_pipe *p); /* -1: it has no name */
+/* Make a name without a pipe, and remove it. fd: its record and lock; why: [256] if it fails. */
+INSIDE int inside_name_create(const char *name, int *fd, char *why);
+INSIDE void inside_name_remove(const char *name, int fd);
 #endif
 /* Numbers that the shared implementation takes from here, so that a test may set them. */
 extern uint64_t inside_input_run_ns;   /* inputs come in runs that take so long */
@@ -289,6 +306,48 @@ INSIDE void inside_begins(int begins) {
         dlpi_begins_enter();
     else
         dlpi_claim_free(&dlpi_begins, 0);
+}
+
+_Static_assert(sizeof(inside_name_rec) == sizeof(dlpi_name_rec) &&
+                   INSIDE_NAME_PATH == DLPI_NAME_PATH &&
+                   offsetof(inside_name_rec, check) == offsetof(dlpi_name_rec, check) &&
+                   offsetof(inside_name_rec, token) == offsetof(dlpi_name_rec, token) &&
+                   offsetof(inside_name_rec, pid) == offsetof(dlpi_name_rec, pid),
+               "the same");
+INSIDE void inside_name_seal(inside_name_rec *r) {
+    dlpi_name_rec own;
+    memcpy(&own, r, sizeof own);
+    r->check = dlpi_name_check(&own);
+}
+INSIDE void inside_name_path(const char *name, char path[INSIDE_NAME_PATH]) {
+    dlpi_name_path(name, path);
+}
+INSIDE int inside_name_fd(dlp_pipe *p) { return p->name_fd; }
+
+/* What dlpi_name_create and _remove look at. */
+static inline void inside_name_pipe(dlp_pipe *p, dlpi_pipe_rec *rec, const char *name, int fd) {
+    memset(p, 0, sizeof *p);
+    memset(rec, 0, sizeof *rec);
+    rec->pid = (int32_t)getpid();
+    p->region = (uint8_t *)rec;
+    p->name_fd = fd;
+    dlpi_copy_text(p->shm_name, sizeof p->shm_name, name);
+}
+INSIDE int inside_name_create(const char *name, int *fd, char *why) {
+    dlpi_pipe_rec rec;
+    dlp_pipe p;
+    int rc;
+    inside_name_pipe(&p, &rec, name, -1);
+    rc = dlpi_name_create(&p);
+    *fd = p.name_fd;
+    dlpi_copy_text(why, 256, p.err.message);
+    return rc;
+}
+INSIDE void inside_name_remove(const char *name, int fd) {
+    dlpi_pipe_rec rec;
+    dlp_pipe p;
+    inside_name_pipe(&p, &rec, name, fd);
+    dlpi_name_remove(&p);
 }
 #endif
 

@@ -1,6 +1,7 @@
 /* needs: parts */
 /* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
-   may, must not take it in place of one that sleeps. The moments are arranged by hand. */
+   may, must not take it in place of one that sleeps. The moments are arranged by hand. So are slots
+   and cells of inputs that somebody has left half done. */
 /* own: hook: workers are held at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
@@ -250,13 +251,68 @@ static void close__late_completer__leaves_a_newer_batch_alone(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* ---- cells of inputs ---- */
+
+static parts_seen seen_;
+
+/* What a dead worker had, by hand: at each place where it may have died. */
+static void recover__each_step__part_is_loaded_again(void) {
+    for (int step = 0; step < 4; step++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlpi_worker *w;
+        dlpi_unit t;
+        const dlpi_death why = {9, false, NULL};
+        dlpi_input *cell;
+        uint64_t n = 0, loads;
+        parts_init(&r, &seen_, 20, NULL);
+        r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        w = &p->workers[p->source_stage->first_worker];
+        CHECK(dlpi_input_find(w, &t)); /* claimed */
+        cell = dlpi_input_at(p, t.slot);
+        if (step >= 1) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        if (step >= 2) dlpi_input_tries(w, t.slot, cell);
+        if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_INPUT_LOADED); /* nobody was told */
+        if (step == 2) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        loads = p->ctl->source_moves;
+        dlpi_input_recover(w, &why);
+        CHECK(p->ctl->source_moves > loads); /* a scheduler that found no free cell looks again */
+        dlpi_input_recover(w, &why);         /* may be done twice */
+        CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_INPUT_OPEN : DLPI_INPUT_LOADED));
+        CHECK(dlpi_gen(cell->state) == t.b);
+        CHECK(dlpi_fate_kills(cell->rec) == (step == 1 || step == 2));
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b), n++;
+        CHECK(n == parts_batches(&r) && seen_.wrong == 0 && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void claim__of_an_older_ticket__fails(void) {
+    parts_rig r;
+    dlp_pipe *p;
+    dlpi_worker *w;
+    dlpi_unit t;
+    dlpi_input *cell;
+    uint64_t read;
+    parts_init(&r, &seen_, 20, NULL);
+    r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
+    if (parts_open(&r, &p) != DLP_OK) return;
+    w = &p->workers[p->source_stage->first_worker];
+    CHECK(dlpi_input_find(w, &t));
+    cell = dlpi_input_at(p, t.slot);
+    read = dlpi_gen_word(t.b, DLPI_INPUT_OPEN);              /* what another has read */
+    cell->state = dlpi_gen_word(t.b + 100, DLPI_INPUT_OPEN); /* given to another part */
+    CHECK(!DLPI_CAS_SEQ(&cell->state, &read, dlpi_gen_word(t.b, 1)));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* This program has no dlpipe_shm.h. */
 static void alone__worker_processes__refused(void) {
-    static parts_seen seen;
     parts_rig r;
     dlp_pipe *p = NULL;
     dlp_error err;
-    parts_init(&r, &seen, 20, NULL);
+    parts_init(&r, &seen_, 20, NULL);
     r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
     CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_UNSUPPORTED && p == NULL);
     CHECK(strcmp(err.stage, "parts") == 0 && strcmp(err.field, "placement") == 0);
@@ -268,6 +324,8 @@ int main(void) {
     wake__first_worker_is_full__another_is_woken();
     wake__by_hand__right_waiters();
     close__late_completer__leaves_a_newer_batch_alone();
+    recover__each_step__part_is_loaded_again();
+    claim__of_an_older_ticket__fails();
     alone__worker_processes__refused();
     return test_end("pipe_wake");
 }
