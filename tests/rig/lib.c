@@ -15,3 +15,4 @@ uint32_t inside_file_read_most = UINT32_C(1) << 30;
 #include "../../dlpipe_s3.h"
 #include "inside.h"
 #include "inside_parts.h" /* needs: parts */
+#include "inside_push.h"
