@@ -1420,7 +1420,8 @@ typedef struct dlp_state {
    >>samplers   WHICH ITEMS, IN WHICH ORDER */
 
 /* DLP_ORDER_SEQUENTIAL and so on. A row has the name, the number (it is part of saved states and
-   never changes), and the table of the order's functions (src/order/order.h). */
+   never changes), and the table of the order's functions (src/order/order.h). A row with a tag, as
+   in >>kinds, has its functions in order/NAME.h. */
 #define DLPI_ORDERS(ORDER) \
     ORDER(SEQUENTIAL, 0, dlpi_sequential_order) \
     ORDER(SHUFFLED, 1, dlpi_shuffled_order)       /* a keyed permutation: each index once */ \
@@ -1711,7 +1712,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
    A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/pipe/ops.h says what stands in it). */
+   (the implementation's; src/pipe/ops.h says what stands in it). A row with a tag is all that a new
+   kind adds to other files. Its own two are api/NAME.h and stages/NAME.h, in small letters, which
+   the joiner puts in their places. */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \

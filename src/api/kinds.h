@@ -3,7 +3,9 @@
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
    A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/pipe/ops.h says what stands in it). */
+   (the implementation's; src/pipe/ops.h says what stands in it). A row with a tag is all that a new
+   kind adds to other files. Its own two are api/NAME.h and stages/NAME.h, in small letters, which
+   the joiner puts in their places. */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \

@@ -4,7 +4,8 @@
    >>samplers   WHICH ITEMS, IN WHICH ORDER */
 
 /* DLP_ORDER_SEQUENTIAL and so on. A row has the name, the number (it is part of saved states and
-   never changes), and the table of the order's functions (src/order/order.h). */
+   never changes), and the table of the order's functions (src/order/order.h). A row with a tag, as
+   in >>kinds, has its functions in order/NAME.h. */
 #define DLPI_ORDERS(ORDER) \
     ORDER(SEQUENTIAL, 0, dlpi_sequential_order) \
     ORDER(SHUFFLED, 1, dlpi_shuffled_order)       /* a keyed permutation: each index once */ \
