@@ -137,7 +137,7 @@ $(addprefix $(B)/tests/,$(TLS_UNITS)): LIBS += $(TLS_LIBS)
 
 # The implementation, once for each configuration of flags. A test that compiles one of its own
 # takes nothing out of the archive.
-$(B)/lib/%.a: tests/rig/lib.c tests/rig/inside.h $(HEADERS) Makefile
+$(B)/lib/%.a: tests/rig/lib.c $(wildcard tests/rig/inside*.h) $(HEADERS) Makefile
 	@mkdir -p $(@D)
 	@$(call told,$@)
 	@rm -f $@
@@ -155,7 +155,7 @@ OWN_UNITS := $(basename $(notdir $(shell \
                tests/unit/*/*.c tests/system/*/*.c)))
 # Tests of queues and of the order use few functions: where all are static, gcc leaves the others
 # out, which takes a tenth of the time.
-STATIC_UNITS := $(filter queue_% order samplers,$(OWN_UNITS))
+STATIC_UNITS := $(filter queue_% order_plain samplers,$(OWN_UNITS))
 OWN_UNITS := $(filter-out $(TIMED) $(STATIC_UNITS),$(OWN_UNITS))
 $(addprefix $(B)/tests/,$(OWN_UNITS)): O0 := -O0
 $(addprefix $(B)/tests/,$(STATIC_UNITS)): O0 := -DDLPIPE_STATIC
@@ -175,7 +175,7 @@ $(B)/aarch64/%: %.c $(HEADERS) $(COMMON) $(AARCH64_LIB)
 	@$(call told,$@)
 	@sh tests/compile/matrix build aarch64 $< || true
 
-$(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
+$(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/* tests/compile/*/*)
 	@mkdir -p $(@D)
 	@$(call told,$@)
 	@sh tests/compile/matrix run $* >$@.log 2>&1; echo $$? >$@

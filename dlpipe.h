@@ -90,12 +90,13 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
-   >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-join
-   >>impl-cache >>impl-map >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-sampler
-   >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement
-   >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays
-   >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack
-   >>impl-stats >>impl-pictures >>impl-predict >>impl-beside >>impl-public >>impl-graph
+   >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer
+   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
+   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
+   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
+   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-beside >>impl-public
+   >>impl-graph
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -1422,15 +1423,21 @@ typedef struct dlp_state {
 /* ---------------------------------------------------------------------------------------------
    >>samplers   WHICH ITEMS, IN WHICH ORDER */
 
-enum {
-    DLP_ORDER_SEQUENTIAL = 0,
-    DLP_ORDER_SHUFFLED,    /* a keyed permutation of the epoch: each index once */
-    DLP_ORDER_REPLACEMENT, /* uniform with replacement */
-    DLP_ORDER_WEIGHTED,    /* with replacement, by integer weights */
-    DLP_ORDER_FUNCTION,    /* the user's pure function of (epoch, position) */
-    DLP_ORDER_BATCHES,     /* the user's batch sampler */
-    DLP_ORDER_PARTS        /* that of a part queue, see >>parts */
-};
+/* DLP_ORDER_SEQUENTIAL and so on. A row has the name, the number (it is part of saved states and
+   never changes), and the table of the order's functions (src/order/order.h). A row with a tag, as
+   in >>kinds, has its functions in order/NAME.h. */
+#define DLPI_ORDERS(ORDER) \
+    ORDER(SEQUENTIAL, 0, dlpi_sequential_order) \
+    ORDER(SHUFFLED, 1, dlpi_shuffled_order)       /* a keyed permutation: each index once */ \
+    ORDER(REPLACEMENT, 2, dlpi_replacement_order) /* uniform with replacement */ \
+    ORDER(WEIGHTED, 3, dlpi_weighted_order)       /* with replacement, by integer weights */ \
+    ORDER(FUNCTION, 4, dlpi_function_order)       /* the user's function of (epoch, position) */ \
+    ORDER(BATCHES, 5, dlpi_batches_order)         /* the user's batch sampler */ \
+    ORDER(PARTS, 6, dlpi_parts_order)             /* that of a part queue, see >>parts */
+
+#define DLPI_ORDER_NUMBER(name, number, ops) DLP_ORDER_##name = number,
+enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
+#undef DLPI_ORDER_NUMBER
 
 enum {
     DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
@@ -1709,7 +1716,9 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
    A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/pipe/ops.h says what stands in it). */
+   (the implementation's; src/pipe/ops.h says what stands in it). A row with a tag is all that a new
+   kind adds to other files. Its own two are api/NAME.h and stages/NAME.h, in small letters, which
+   the joiner puts in their places. */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \
@@ -1726,8 +1735,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(EXPAND, 13, dlpi_expand_ops) \
     KIND(PACK, 15, dlpi_pack_ops) \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
-    KIND(JOIN, 16, dlpi_join_ops) \
-    KIND(GUARD, 11, dlpi_guard_ops)
+    KIND(GUARD, 11, dlpi_guard_ops) \
+    KIND(JOIN, 16, dlpi_join_ops)
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -2237,6 +2246,7 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
      fetch, scratch, zip, map     pictures are read; labels come beside; the map sees both
      fetch, zip, scratch, map     labels first, and pictures read in the zip
      fetch, mix, scratch, map     both datasets read what one map decodes
+     fetch, scratch, guard, map   what was read is checked before it is decoded
 
    Not after expand and pack, whose fetch only copies, nor for pushed items: nobody writes these
    fields there.
@@ -2275,7 +2285,7 @@ DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc)
    desc's fields. What takes its place (DLP_ON_ERROR_REPLACE) is another item. */
 
 typedef struct dlp_guard_field {
-    const char *name;  /* of one of the dataset's fields; required */
+    const char *name;  /* of a field of the dataset, or of scratch in front of it; required */
     double low, high;  /* both 0: any number; compared as double */
     int32_t allow_nan; /* 1: NaN is no failure */
     int32_t allow_inf; /* 1: infinities are none, whatever the range */
@@ -4368,6 +4378,9 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 #include <sanitizer/asan_interface.h>
 #endif
 
+/* A row of a list of tables, as an element of an array of pointers to these tables. */
+#define DLPI_ROW_OPS(name, number, ops) [number] = &ops,
+
 /* Bytes of a plan, added and multiplied: what is too much stays at UINT64_MAX, which no limit
    allows, and never comes round to a number that looks small. */
 static inline uint64_t dlpi_sum(uint64_t a, uint64_t b) {
@@ -5931,7 +5944,8 @@ enum {
     DLPI_DOMAIN_BUCKETS,
     DLPI_DOMAIN_PARTS,
     DLPI_DOMAIN_PART_ITEMS,
-    DLPI_DOMAIN_SHUFFLE_WINDOW
+    DLPI_DOMAIN_SHUFFLE_WINDOW,
+    DLPI_DOMAIN_ORDERS = 64 /* and the number of the order: for an order that is added later */
 };
 
 static inline uint64_t dlpi_mix(uint64_t z) {
@@ -6184,13 +6198,13 @@ typedef struct dlpi_order_ops {
     bool weights;   /* needs sampler.weights, and has a table made of them */
     bool function;  /* needs sampler.function */
     bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
-    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    uint64_t domain;              /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    void (*begin)(dlpi_order *o); /* an epoch, whose keys are there; or NULL */
     /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
-    void (*block)(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
-                  uint64_t *out);
+    void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
-/* The row of an order that was checked, or is in range. */
+/* The table of an order; NULL if there is no such order. */
 static const dlpi_order_ops *dlpi_order_of(int32_t order);
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -6337,10 +6351,9 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
-    if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
+    if ((ops = dlpi_order_of(d->order)) == NULL)
         return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
                                 (int)d->order);
-    ops = dlpi_order_of(d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -6425,12 +6438,11 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
-    if (o->ops->domain == DLPI_DOMAIN_PERMUTATION)
-        dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
         o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
+    if (o->ops->begin != NULL) o->ops->begin(o);
 }
 
 /* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
@@ -6446,62 +6458,69 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-static void dlpi_block_sequential(const dlpi_order *o, uint64_t epoch, uint64_t first,
-                                  uint32_t count, uint64_t *out) {
+static void dlpi_block_sequential(const dlpi_order *o, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
     DLPI_UNUSED(o);
-    DLPI_UNUSED(epoch);
     for (uint32_t i = 0; i < count; i++) out[i] = first + i;
 }
-static void dlpi_block_shuffled(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+
+static const dlpi_order_ops dlpi_sequential_order = {
+    .name = "DLP_ORDER_SEQUENTIAL", .once = true, .block = dlpi_block_sequential};
+static const dlpi_order_ops dlpi_batches_order = {
+    .name = "DLP_ORDER_BATCHES", .elsewhere = true, .block = dlpi_block_sequential};
+static const dlpi_order_ops dlpi_parts_order = {
+    .name = "DLP_ORDER_PARTS", .elsewhere = true, .block = dlpi_block_sequential};
+
+static void dlpi_begin_shuffled(dlpi_order *o) {
+    dlp_permutation_init(&o->permutation, o->domain, o->seed, o->epoch);
+}
+static void dlpi_block_shuffled(const dlpi_order *o, uint64_t first, uint32_t count,
                                 uint64_t *out) {
-    DLPI_UNUSED(epoch);
     dlp_permutation_block(&o->permutation, first, count, out);
 }
-static void dlpi_block_replacement(const dlpi_order *o, uint64_t epoch, uint64_t first,
-                                   uint32_t count, uint64_t *out) {
-    DLPI_UNUSED(epoch);
+
+static const dlpi_order_ops dlpi_shuffled_order = {.name = "DLP_ORDER_SHUFFLED",
+                                                   .once = true,
+                                                   .domain = DLPI_DOMAIN_PERMUTATION,
+                                                   .begin = dlpi_begin_shuffled,
+                                                   .block = dlpi_block_shuffled};
+
+static void dlpi_block_replacement(const dlpi_order *o, uint64_t first, uint32_t count,
+                                   uint64_t *out) {
     for (uint32_t i = 0; i < count; i++)
         out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
 }
-static void dlpi_block_weighted(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+
+static const dlpi_order_ops dlpi_replacement_order = {.name = "DLP_ORDER_REPLACEMENT",
+                                                      .drawn = true,
+                                                      .domain = DLPI_DOMAIN_DRAW,
+                                                      .block = dlpi_block_replacement};
+
+static void dlpi_block_weighted(const dlpi_order *o, uint64_t first, uint32_t count,
                                 uint64_t *out) {
-    DLPI_UNUSED(epoch);
     for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
 }
-static void dlpi_block_function(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+
+static const dlpi_order_ops dlpi_weighted_order = {.name = "DLP_ORDER_WEIGHTED",
+                                                   .drawn = true,
+                                                   .weights = true,
+                                                   .domain = DLPI_DOMAIN_WEIGHTED,
+                                                   .block = dlpi_block_weighted};
+
+static void dlpi_block_function(const dlpi_order *o, uint64_t first, uint32_t count,
                                 uint64_t *out) {
-    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, o->epoch, first + i);
 }
 
+static const dlpi_order_ops dlpi_function_order = {
+    .name = "DLP_ORDER_FUNCTION", .function = true, .block = dlpi_block_function};
+
+#define DLPI_ORDER_IS(name, number, ops) static const dlpi_order_ops ops; /* each in order/ */
+DLPI_ORDERS(DLPI_ORDER_IS)
+
 static const dlpi_order_ops *dlpi_order_of(int32_t order) {
-    static const dlpi_order_ops rows[] = {
-        [DLP_ORDER_SEQUENTIAL] = {.name = "DLP_ORDER_SEQUENTIAL",
-                                  .once = true,
-                                  .block = dlpi_block_sequential},
-        [DLP_ORDER_SHUFFLED] = {.name = "DLP_ORDER_SHUFFLED",
-                                .once = true,
-                                .domain = DLPI_DOMAIN_PERMUTATION,
-                                .block = dlpi_block_shuffled},
-        [DLP_ORDER_REPLACEMENT] = {.name = "DLP_ORDER_REPLACEMENT",
-                                   .drawn = true,
-                                   .domain = DLPI_DOMAIN_DRAW,
-                                   .block = dlpi_block_replacement},
-        [DLP_ORDER_WEIGHTED] = {.name = "DLP_ORDER_WEIGHTED",
-                                .drawn = true,
-                                .weights = true,
-                                .domain = DLPI_DOMAIN_WEIGHTED,
-                                .block = dlpi_block_weighted},
-        [DLP_ORDER_FUNCTION] = {.name = "DLP_ORDER_FUNCTION",
-                                .function = true,
-                                .block = dlpi_block_function},
-        [DLP_ORDER_BATCHES] = {.name = "DLP_ORDER_BATCHES",
-                               .elsewhere = true,
-                               .block = dlpi_block_sequential},
-        [DLP_ORDER_PARTS] = {.name = "DLP_ORDER_PARTS",
-                             .elsewhere = true,
-                             .block = dlpi_block_sequential},
-    };
-    return &rows[order];
+    static const dlpi_order_ops *const all[] = {DLPI_ORDERS(DLPI_ROW_OPS)};
+    return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
@@ -6509,7 +6528,7 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
-    o->ops->block(o, epoch, first, count, out);
+    o->ops->block(o, first, count, out);
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
@@ -6541,6 +6560,7 @@ static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uin
     *first = rank * n / world;
     return (uint32_t)((rank + 1) * n / world - *first);
 }
+
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS
@@ -8392,7 +8412,8 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 enum {
     DLPI_HELD_TAKES = 1,  /* a unit gets it before its claim here: the first that writes */
     DLPI_HELD_WRITES = 2, /* of several, each the cells of the rows that are its own items */
-    DLPI_HELD_READS = 4   /* with its last row a unit gives it up */
+    DLPI_HELD_READS = 4,  /* with its last row a unit gives it up */
+    DLPI_HELD_SEES = 8    /* it reads, and leaves it to a stage that reads after it */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -8461,8 +8482,8 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
 
 /* Other programs take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
-    bool (*keep)(dlp_pipe *p);       /* who came, who went; did anything change? */
-    bool (*over)(const dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
+    bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
                       uint32_t s); /* the consumer has given it back: the others, too? */
@@ -8526,6 +8547,7 @@ typedef struct dlpi_stage_ops {
     int in_place;   /* 1: it changes batches in their cells */
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
+    int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
     int workers;    /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
@@ -9168,25 +9190,32 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
    Here are the tables of pipes without a stage for it, and what a source says that has nothing to
    say. Whole batches, the lender's default, are in deliver/whole.h. */
 
-/* ---- source ---- */
+/* ---- of several roles ---- */
 
-static uint64_t dlpi_source_no_bytes(const dlp_pipe *p) {
+static uint64_t dlpi_role_none(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 0;
 }
+static bool dlpi_role_yes(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static bool dlpi_role_no(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static int dlpi_role_well(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static void dlpi_role_idle(dlp_pipe *p) { DLPI_UNUSED(p); }
+
+/* ---- source ---- */
+
 static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(rows);
     return true;
-}
-static bool dlpi_source_quiet(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
-static void dlpi_source_ahead(dlp_pipe *p) { DLPI_UNUSED(p); }
-static int dlpi_source_step(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
 }
 static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     DLPI_UNUSED(p);
@@ -9214,12 +9243,12 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, 
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
-    .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
+    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes, \
     .agreed = dlpi_source_agreed
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
-    .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 
@@ -9256,10 +9285,6 @@ static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
 
 /* ---- sink: results stay in their slots ---- */
 
-static uint64_t dlpi_slot_buffers(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return 0;
-}
 static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                            dlp_tensor *t) {
     DLPI_UNUSED(p);
@@ -9274,25 +9299,13 @@ static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sink_ops dlpi_slot_sink = {
-    .buffers = dlpi_slot_buffers,
+    .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
 };
 
 /* ---- sharing: the consumer is alone ---- */
 
-static bool dlpi_unshared_keep(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return false;
-}
-static bool dlpi_unshared_over(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return false;
-}
-static bool dlpi_unshared_schedules(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
 static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(s);
@@ -9300,9 +9313,9 @@ static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sharing_ops dlpi_unshared = {
-    .keep = dlpi_unshared_keep,
-    .over = dlpi_unshared_over,
-    .may_schedule = dlpi_unshared_schedules,
+    .keep = dlpi_role_no,
+    .over = dlpi_role_no,
+    .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
 };
 
@@ -13931,9 +13944,7 @@ static bool dlpi_scheduler_step(dlp_pipe *p) {
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
-static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing->over(p);
-}
+static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
 /* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
    than the batch. Returns whether something has moved. */
@@ -15487,6 +15498,51 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
         else
             l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
     }
+}
+
+/* ---- a stage is added: by the call of its kind, or by a source's ---- */
+
+static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
+                            const dlp_workers_desc *w) {
+    dlpi_stage *st;
+    if (p->prepared || p->err.code != 0) return NULL;
+    if (p->n_stages == DLP_MAX_STAGES) {
+        dlpi_bad_graph(p, name, "more than 16 stages");
+        return NULL;
+    }
+    st = &p->stages[p->n_stages];
+    memset(st, 0, sizeof *st);
+    st->ops = ops;
+    st->id = p->n_stages;
+    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
+    if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
+        dlpi_no_memory(p, name, "what a stage keeps");
+        return NULL;
+    }
+    if (w) st->w = *w;
+    dlpi_workers_begin(st);
+    dlpi_copy_text(st->name, sizeof st->name, p->node ? p->node : w && w->name ? w->name : name);
+    st->w.name = st->name;
+    return st;
+}
+
+/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
+   copied here. */
+static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
+    if (rc != DLP_OK) return rc;
+    if (st->w.n_affinity > 0) {
+        size_t bytes = (size_t)st->w.n_affinity * sizeof *st->affinity;
+        st->affinity = malloc(bytes);
+        if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
+        memcpy(st->affinity, st->w.affinity, bytes);
+    }
+    st->begin = st->w.num_workers;
+    p->n_stages++;
+    return st->id;
+}
+
+static int dlpi_add_refused(const dlp_pipe *p) {
+    return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -17564,7 +17620,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
 #define DLPI_FOUND_BATCHES \
-    .step = dlpi_source_step, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
+    .step = dlpi_role_well, .indices = dlpi_source_filled, .rows = dlpi_found_rows, \
     .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
     .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, .item = dlpi_found_item, \
     .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
@@ -18684,135 +18740,51 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-join       SEVERAL DATASETS IN ONE PIPE
-   A stage of rows like an item map: it claims what the stage before has done. What it works on is
-   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
-   another fetch. It writes no byte that others have written, and all of its own, so a row may go
-   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
-   that are others' pass it unseen, where they can (dlpi_unit_pass). */
+   >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
-typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch fetch;      /* first, for its worker's functions */
-    int how;
-} dlpi_join;
-
-static inline bool dlpi_join_mixes(const dlpi_stage *st) {
-    return ((const dlpi_join *)st->self)->how == DLP_JOIN_MIX;
+static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
+    if ((st->item == NULL) == (st->batch == NULL))
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
+                           st->item ? "item and batch are given: a map has one of them"
+                                    : "item and batch are NULL: give one of them");
+    return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
-static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
+/* A map of items that adds fields. */
+static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
+    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    st->scope.n_fields = p->datasets.n_fields;
+    st->scope.zeroes = st->n_fields > 0;
+    return rc;
+}
+
+static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     int rc;
-    st->w.idempotent = 1;
-    ((dlpi_join *)st->self)->how = d->how;
-    rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
-    if (st->dataset->open_end)
-        return dlpi_bad(p, st->name, "dataset.open_end",
-                        "0 in a join: a stream's items have no numbers that others' rows go by",
-                        st->dataset->open_end);
-    if (st->dataset->filter)
-        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
-                        st->dataset->filter);
-    return st->dataset->n_items > 0 ? DLP_OK
-                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
+    dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
+    w->rare->batch.call = &w->note;
+    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
+    return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
-static const char *dlpi_join_word(const dlpi_stage *st) {
-    return dlpi_join_mixes(st) ? "a mix" : "a zip";
-}
+static const dlpi_stage_ops dlpi_map_item_ops = {
+    .kind = DLP_STAGE_MAP_ITEM,
+    .rank = 6,
+    .many = 1,
+    .self_bytes = sizeof(dlpi_seeing),
+    .widens = dlpi_map_widens,
+    .held = DLPI_HELD_READS,
+    DLPI_OPS_OF_ROWS,
+};
 
-/* What the others may not be. */
-static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
-    if (p->open_end) return dlpi_open_end_bad(p, st);
-    if (p->lender_stage != NULL)
-        return dlpi_refuse(
-            p, DLP_ERR_GRAPH, st->name, "",
-            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
-            "in fetch.",
-            dlpi_join_word(st), p->lender_stage->name);
-    if (p->source->no_state_at)
-        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
-                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
-                           "as it runs. Write these fields where its inputs are made.",
-                           dlpi_join_word(st), p->source_stage->name);
-    return DLP_OK;
-}
-
-/* A mix: the items that have the next numbers. */
-static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_stage *before = &p->stages[st->prev];
-    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
-    int rc = dlpi_join_others(p, st);
-    if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
-    if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
-        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
-                           "another mix), and it comes after \"%s\"",
-                           before->name);
-    if (p->source_stage != p->sampler)
-        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
-                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
-                           "Put all of them into its manifest.",
-                           p->source_stage->name);
-    if (n > most)
-        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
-                        (int64_t)n);
-    p->fetch->dataset->n_items += n;
-    p->datasets.n_added += n;
-    return DLP_OK;
-}
-
-static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
-    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
-        first += s->dataset->n_items;
-    if (st->dataset->n_fields != p->datasets.n_fields)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
-                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
-                           ", and is %" PRIu32,
-                           p->datasets.n_fields, st->dataset->n_fields);
-    for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
-        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
-        if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
-            a->ragged == b->ragged &&
-            (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
-            continue;
-        return dlpi_bad_field(p, st->name, i, b->name, "name",
-                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
-                              "of another type or shape",
-                              a->name);
-    }
-    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
-                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
-    return DLP_OK;
-}
-
-static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
-    const uint32_t n = p->datasets.n_fields;
-    int rc;
-    if (st->dataset->n_items != p->fetch->dataset->n_items)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
-                           ": rows have an item of each",
-                           st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
-    st->scope =
-        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
-    return DLP_OK;
-}
-
-static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
-    return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
-}
-
-#define DLPI_OPS_OF_JOIN \
-    .kind = DLP_STAGE_JOIN, .rank = 6, .many = 1, .self_bytes = sizeof(dlpi_join), \
-    .adds = dlpi_join_adds, .widens = dlpi_join_widens
-
-static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
-static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
+static const dlpi_stage_ops dlpi_map_batch_ops = {
+    .kind = DLP_STAGE_MAP_BATCH,
+    .rank = 8,
+    .many = 1,
+    DLPI_OPS_OF_BATCHES,
+    .in_place = 1,
+    .call = dlpi_map_call,
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
@@ -19030,282 +19002,15 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .keeper = &dlpi_cache_keeper,
 };
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
+/* ---- public calls ---- */
 
-static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
-    if ((st->item == NULL) == (st->batch == NULL))
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
-                           st->item ? "item and batch are given: a map has one of them"
-                                    : "item and batch are NULL: give one of them");
-    return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    ((dlpi_cache *)st->self)->bytes = desc->bytes;
+    return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
-
-/* A map of items that adds fields. */
-static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
-    const int rc = dlpi_stage_widens(p, st, "n_fields");
-    st->scope.n_fields = p->datasets.n_fields;
-    st->scope.zeroes = st->n_fields > 0;
-    return rc;
-}
-
-static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
-    int rc;
-    dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
-    dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
-    w->rare->batch.call = &w->note;
-    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
-    return dlpi_redzone_slot(w, t->slot, false, rc);
-}
-
-static const dlpi_stage_ops dlpi_map_item_ops = {
-    .kind = DLP_STAGE_MAP_ITEM,
-    .rank = 6,
-    .many = 1,
-    .self_bytes = sizeof(dlpi_seeing),
-    .widens = dlpi_map_widens,
-    DLPI_OPS_OF_ROWS,
-};
-
-static const dlpi_stage_ops dlpi_map_batch_ops = {
-    .kind = DLP_STAGE_MAP_BATCH,
-    .rank = 8,
-    .many = 1,
-    DLPI_OPS_OF_BATCHES,
-    .in_place = 1,
-    .call = dlpi_map_call,
-};
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
-   Each worker has a block of counters in the region, which it alone writes. Each row of each slot
-   has a word: of which batch, and which replacement (+ 1), the item is that was counted there last.
-   To count is, in this order: note counter, its old value, the row and the word to come; pending
-   (GU1); counter; the row's word (GU2); pending off. A worker that dies leaves one of
-
-     pending off                 nothing was begun, or all is done
-     pending, no word            counter is old, or old + 1: recovery puts old back
-     pending, the word is there  the item is counted: nothing to do
-
-   Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
-   so nobody else can have written its word, and the word tells. After that another worker may run
-   the row, and count it in its own block: the word would be there, for another counter. A row that
-   is run again, there or after a fetch that was sent for again, finds its word, and does not
-   count. Batch numbers never come twice, so the word of a batch before is never that of this one.
-   Twice the same recovery does the same: pending is off after the counter.
-
-   label  atomic         written by                       read by (partner)
-   GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
-   GU2    row word       the row's worker, after count   a worker that runs the row again (GU2) */
-
-enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_GUARD_KINDS };
-
-/* In region, one for each worker. */
-typedef struct dlpi_guard_block {
-    uint64_t counts[DLP_MAX_FIELDS][DLPI_GUARD_KINDS];
-    uint64_t pending; /* GU1 1 + number of the counter that is being raised, 0: none */
-    uint64_t old;     /* its value before */
-    uint64_t row;     /* number of the row's word */
-    uint64_t word;    /* what it will be */
-    uint8_t pad[DLPI_LINE - 32];
-} dlpi_guard_block;
-
-enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
-
-typedef struct dlpi_guard { /* what the stage keeps */
-    uint32_t n, id;
-    uint32_t at[DLP_MAX_FIELDS]; /* number among the items' fields */
-    dlp_guard_field f[DLP_MAX_FIELDS];
-    char names[DLP_MAX_FIELDS][32];
-} dlpi_guard;
-
-static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
-    dlpi_guard *g = st->self;
-    int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
-    if (rc != DLP_OK) return rc;
-    if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
-    for (uint32_t i = 0; i < d->n_fields; i++) {
-        const dlp_guard_field *f = &d->fields[i];
-        if (!(f->low <= f->high))
-            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].low",
-                               "fields[%" PRIu32 "]: low is above high, or one is NaN", i);
-        g->f[i] = *f;
-        dlpi_copy_text(g->names[i], sizeof g->names[i], f->name);
-    }
-    g->n = d->n_fields;
-    g->id = (uint32_t)st->id;
-    return dlpi_check_workers(p, st);
-}
-
-static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_guard *g = st->self;
-    for (uint32_t i = 0; i < g->n; i++) {
-        uint32_t k = 0;
-        while (k < st->scope.n_fields && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
-        if (k == st->scope.n_fields)
-            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
-                               "the dataset has no field \"%.31s\"", g->names[i]);
-        g->at[i] = k;
-    }
-    return DLP_OK;
-}
-
-static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
-                  (uint64_t)st->n_workers, DLPI_LINE);
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
-                  DLPI_LINE);
-}
-
-/* ---- numbers ---- */
-
-static double dlpi_guard_half(uint16_t h) {
-    uint64_t e = h >> 10 & 31u, m = h & 1023u, sign = (uint64_t)(h >> 15) << 63;
-    uint64_t bits = sign | (e == 31 ? UINT64_C(2047) : e + 1008) << 52 | m << 42;
-    double v;
-    if (e == 0) return (sign ? -1.0 : 1.0) * (double)m / 16777216.0;
-    memcpy(&v, &bits, 8);
-    return v;
-}
-
-static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
-    uint32_t word = 0;
-    uint16_t half;
-    double wide;
-    float f;
-    if (t == DLP_F64) {
-        memcpy(&wide, at, 8);
-        return wide;
-    }
-    memcpy(&half, at, 2);
-    if (t == DLP_F16) return dlpi_guard_half(half);
-    word = (uint32_t)half << 16;
-    if (t == DLP_F32) memcpy(&word, at, 4);
-    memcpy(&f, &word, 4);
-    return (double)f;
-}
-
-/* An element as a double. Integers lie with their lowest byte first here. */
-static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
-    uint32_t bits = t & 0xffffu, code = t >> 16;
-    uint64_t word = 0;
-    if (code == 2 || code == 4) return dlpi_guard_float(at, t);
-    memcpy(&word, at, bits / 8);
-    if (code != 0) return (double)word;
-    return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
-}
-
-/* What is wrong with it, or DLPI_GUARD_KINDS. */
-static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
-    if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
-    if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
-    if (f->low == 0 && f->high == 0) return DLPI_GUARD_KINDS;
-    return v < f->low ? DLPI_GUARD_BELOW : v > f->high ? DLPI_GUARD_ABOVE : DLPI_GUARD_KINDS;
-}
-
-/* The first bad element of field i; *at, *v: which, and what it is. */
-static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
-                           double *v) {
-    const dlpi_field *d = &w->p->items.at[g->at[i]];
-    const uint8_t *from = w->item.data[g->at[i]];
-    uint64_t n = d->row_bytes / d->elem_bytes;
-    if (d->f.ragged) n = n / (uint64_t)d->f.shape[0] * w->item.length[g->at[i]];
-    for (*at = 0; *at < n; ++*at) {
-        int what;
-        *v = dlpi_guard_value(from + *at * d->elem_bytes, d->f.dtype);
-        what = dlpi_guard_judge(&g->f[i], *v);
-        if (what != DLPI_GUARD_KINDS) return what;
-    }
-    return DLPI_GUARD_KINDS;
-}
-
-/* ---- a row ---- */
-
-static dlpi_guard_block *dlpi_guard_block_of(const dlpi_worker *w) {
-    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_BLOCKS), (uint64_t)w->id);
-}
-
-static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
-    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
-}
-
-/* Count the item in the worker's hands, once: see above. */
-static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
-    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
-    uint64_t at = (uint64_t)s * w->p->batch_rows + row;
-    uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
-    dlpi_guard_block *b = dlpi_guard_block_of(w);
-    uint64_t *count = &b->counts[i][what], *word = dlpi_guard_word(w, at);
-    uint64_t old = DLPI_LOAD_RLX(count);     /* own */
-    if (DLPI_LOAD_ACQ(word) == mine) return; /* GU2 <- GU2 */
-    DLPI_STORE_RLX(&b->old, old);            /* before GU1, as the next two */
-    DLPI_STORE_RLX(&b->row, at);
-    DLPI_STORE_RLX(&b->word, mine);
-    DLPI_STORE_REL(&b->pending, (uint64_t)i * DLPI_GUARD_KINDS + (uint64_t)what + 1); /* GU1 */
-    DLPI_STORE_REL(count, old + 1);           /* GU1: after pending */
-    DLPI_STORE_REL(word, mine);               /* GU2 -> GU2 */
-    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
-}
-
-static int dlpi_guard_item(void *user, dlp_item *it) {
-    dlpi_worker *w = it->call->w;
-    const dlpi_guard *g = w->st->self;
-    DLPI_UNUSED(user);
-    for (uint32_t i = 0; i < g->n; i++) {
-        uint64_t at;
-        double v;
-        int what = dlpi_guard_scan(w, g, i, &at, &v);
-        if (what == DLPI_GUARD_KINDS) continue;
-        dlpi_guard_count(w, i, what);
-        if (what == DLPI_GUARD_NAN)
-            return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is NaN", g->names[i],
-                            at);
-        if (what == DLPI_GUARD_INF)
-            return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is %sinfinite",
-                            g->names[i], at, v < 0 ? "minus " : "");
-        return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is %.17g, %s %.17g",
-                        g->names[i], at, v, what == DLPI_GUARD_BELOW ? "below" : "above",
-                        what == DLPI_GUARD_BELOW ? g->f[i].low : g->f[i].high);
-    }
-    return 0;
-}
-
-static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
-    dlpi_guard_block *b = dlpi_guard_block_of(w);
-    uint64_t pending = DLPI_LOAD_SEQ(&b->pending);                            /* GU1 <- GU1 */
-    if (pending != 0 && DLPI_LOAD_SEQ(dlpi_guard_word(w, b->row)) != b->word) /* GU2 <- GU2 */
-        DLPI_STORE_RLX(
-            &b->counts[(pending - 1) / DLPI_GUARD_KINDS][(pending - 1) % DLPI_GUARD_KINDS],
-            b->old);                          /* before GU1 */
-    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: after the counter */
-    dlpi_slots_recover(w, why);
-}
-
-static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
-    uint64_t one, n = words->areas[id].count;
-    if (n > DLP_MAX_WORKERS) return false;
-    for (uint64_t w = 0; w < n; w++)
-        for (uint64_t k = 0; k < (uint64_t)DLP_MAX_FIELDS * DLPI_GUARD_KINDS; k++) {
-            if (!dlpi_word_at(words, id, w, k * 8, 8, &one)) return false;
-            s->figures.stages[stage].own[k % DLPI_GUARD_KINDS] += one;
-        }
-    return true;
-}
-
-static const dlpi_stage_ops dlpi_guard_ops = {
-    .kind = DLP_STAGE_GUARD,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_ROWS,
-    .self_bytes = sizeof(dlpi_guard),
-    .check = dlpi_guard_check,
-    .layout = dlpi_guard_layout,
-    .recover = dlpi_guard_recover,
-    .seen = dlpi_guard_seen,
-};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
@@ -19325,10 +19030,11 @@ static const dlpi_stage_ops dlpi_guard_ops = {
    the rows that are its own items. The first of these takes: a worker of it that finds a run to
    claim takes a group first (unless the run has one, see below), then claims the run, then gives
    it the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip.
-   The next map reads; what stands between them (zips) has nothing to do with cells. Just before
-   the last row of the run is done in the map its worker makes the group nobody's. Bits of a run
-   are set in that stage by whoever has claimed it there alone, so one that sets the last of them
-   knows it.
+   The next map reads. Zips between them have nothing to do with cells. A guard between them reads
+   as well. It needs no rule of its own: the map cannot be done with a run that the guard has to do,
+   so the run still has its group. Without a map the last guard counts as the map. Just before the
+   last row of the run is done in the map its worker makes the group nobody's. Only the owner of a
+   run sets its bits in that stage, so the owner knows when it sets the last one.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
    group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
@@ -19567,7 +19273,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        const bool read = k->f[f].f.ragged && (w->st->held & DLPI_HELD_READS) != 0;
+        const bool read = k->f[f].f.ragged && !dlpi_row_fills(w);
         w->data[first + f] = at + k->f[f].offset;
         w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
     }
@@ -19624,7 +19330,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 /* Which stages write, and which one reads; others don't see these fields. */
 static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    dlpi_stage *writes = &p->stages[st->prev], *reads = st;
+    dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
@@ -19639,12 +19345,17 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "scratch must come directly after the stage that fetches what is "
                               "in it");
-    do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
-    while (reads != NULL && reads->dataset != NULL);
-    if (reads == NULL || reads->ops->kind != DLP_STAGE_MAP_ITEM)
+    for (int at = st->next; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *s = &p->stages[at];
+        if (s->dataset != NULL) continue; /* a zip */
+        if (s->ops->held == 0 || (reads != NULL && reads->held != DLPI_HELD_SEES)) break;
+        s->held = s->ops->held;
+        reads = s;
+    }
+    if (reads == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow scratch directly (but for a zip): it reads "
-                              "what was fetched");
+                              "an item map must follow scratch directly (but for zips and "
+                              "guards): it reads what was fetched");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
@@ -19789,6 +19500,429 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .seen = dlpi_scratch_seen,
     .holder = &dlpi_scratch_role,
 };
+
+/* ---- public calls ---- */
+
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
+    return st == NULL ? dlpi_add_refused(p)
+                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
+   Each worker has a block of counters in the region, which it alone writes. Each row of each slot
+   has a word: of which batch, and which replacement (+ 1), the item is that was counted there last.
+   To count is, in this order: note counter, its old value, the row and the word to come; pending
+   (GU1); counter; the row's word (GU2); pending off. A worker that dies leaves one of
+
+     pending off                 nothing was begun, or all is done
+     pending, no word            counter is old, or old + 1: recovery puts old back
+     pending, the word is there  the item is counted: nothing to do
+
+   Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
+   so nobody else can have written its word, and the word tells. After that another worker may run
+   the row, and count it in its own block: the word would be there, for another counter. A row that
+   is run again, there or after a fetch that was sent for again, finds its word, and does not
+   count. Batch numbers never come twice, so the word of a batch before is never that of this one.
+   Twice the same recovery does the same: pending is off after the counter.
+
+   label  atomic         written by                       read by (partner)
+   GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
+   GU2    row word       the row's worker, after count   a worker that runs the row again (GU2) */
+
+enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_GUARD_KINDS };
+
+/* In region, one for each worker. */
+typedef struct dlpi_guard_block {
+    uint64_t counts[DLP_MAX_FIELDS][DLPI_GUARD_KINDS];
+    uint64_t pending; /* GU1 1 + number of the counter that is being raised, 0: none */
+    uint64_t old;     /* its value before */
+    uint64_t row;     /* number of the row's word */
+    uint64_t word;    /* what it will be */
+    uint8_t pad[DLPI_LINE - 32];
+} dlpi_guard_block;
+
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+
+typedef struct dlpi_guard { /* what the stage keeps */
+    uint32_t n, id;
+    uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
+    dlpi_field of[DLP_MAX_FIELDS];
+    dlp_guard_field f[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+} dlpi_guard;
+
+static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
+    dlpi_guard *g = st->self;
+    int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+    if (rc != DLP_OK) return rc;
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
+    for (uint32_t i = 0; i < d->n_fields; i++) {
+        const dlp_guard_field *f = &d->fields[i];
+        if (!(f->low <= f->high))
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].low",
+                               "fields[%" PRIu32 "]: low is above high, or one is NaN", i);
+        g->f[i] = *f;
+        dlpi_copy_text(g->names[i], sizeof g->names[i], f->name);
+    }
+    g->n = d->n_fields;
+    g->id = (uint32_t)st->id;
+    return dlpi_check_workers(p, st);
+}
+
+static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_guard *g = st->self;
+    const dlpi_stage *scratch = st->held != 0 ? p->holder_stage : NULL;
+    const uint32_t n = st->scope.n_fields, all = n + (scratch ? scratch->n_fields : 0);
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint32_t k = 0;
+        while (k < n && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
+        while (k >= n && k < all && strcmp(scratch->fields[k - n].name, g->names[i]) != 0) k++;
+        if (k == all)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
+                               "the dataset has no field \"%.31s\"", g->names[i]);
+        g->at[i] = k;
+        g->of[i] = p->items.at[k < n ? k : 0];
+        if (k >= n && dlpi_field_init(p, st->name, &g->of[i], &scratch->fields[k - n], k - n, 1,
+                                      false) != DLP_OK)
+            return p->err.code;
+    }
+    return DLP_OK;
+}
+
+static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_BLOCKS), sizeof(dlpi_guard_block),
+                  (uint64_t)st->n_workers, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_GUARD_WORDS), 8, dlpi_times(p->n_slots, p->batch_rows),
+                  DLPI_LINE);
+}
+
+/* ---- numbers ---- */
+
+static double dlpi_guard_half(uint16_t h) {
+    uint64_t e = h >> 10 & 31u, m = h & 1023u, sign = (uint64_t)(h >> 15) << 63;
+    uint64_t bits = sign | (e == 31 ? UINT64_C(2047) : e + 1008) << 52 | m << 42;
+    double v;
+    if (e == 0) return (sign ? -1.0 : 1.0) * (double)m / 16777216.0;
+    memcpy(&v, &bits, 8);
+    return v;
+}
+
+static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
+    uint32_t word = 0;
+    uint16_t half;
+    double wide;
+    float f;
+    if (t == DLP_F64) {
+        memcpy(&wide, at, 8);
+        return wide;
+    }
+    memcpy(&half, at, 2);
+    if (t == DLP_F16) return dlpi_guard_half(half);
+    word = (uint32_t)half << 16;
+    if (t == DLP_F32) memcpy(&word, at, 4);
+    memcpy(&f, &word, 4);
+    return (double)f;
+}
+
+/* An element as a double. Integers lie with their lowest byte first here. */
+static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
+    uint32_t bits = t & 0xffffu, code = t >> 16;
+    uint64_t word = 0;
+    if (code == 2 || code == 4) return dlpi_guard_float(at, t);
+    memcpy(&word, at, bits / 8);
+    if (code != 0) return (double)word;
+    return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
+}
+
+/* What is wrong with it, or DLPI_GUARD_KINDS. */
+static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
+    if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
+    if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
+    if (f->low == 0 && f->high == 0) return DLPI_GUARD_KINDS;
+    return v < f->low ? DLPI_GUARD_BELOW : v > f->high ? DLPI_GUARD_ABOVE : DLPI_GUARD_KINDS;
+}
+
+/* The first bad element of field i; *at, *v: which, and what it is. */
+static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
+                           double *v) {
+    const dlpi_field *d = &g->of[i];
+    const uint8_t *from = w->item.data[g->at[i]];
+    uint64_t n = d->row_bytes / d->elem_bytes;
+    if (d->f.ragged) n = n / (uint64_t)d->f.shape[0] * w->item.length[g->at[i]];
+    for (*at = 0; *at < n; ++*at) {
+        int what;
+        *v = dlpi_guard_value(from + *at * d->elem_bytes, d->f.dtype);
+        what = dlpi_guard_judge(&g->f[i], *v);
+        if (what != DLPI_GUARD_KINDS) return what;
+    }
+    return DLPI_GUARD_KINDS;
+}
+
+/* ---- a row ---- */
+
+static dlpi_guard_block *dlpi_guard_block_of(const dlpi_worker *w) {
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_BLOCKS), (uint64_t)w->id);
+}
+
+static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
+    return dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_GUARD_WORDS), row);
+}
+
+/* Count the item in the worker's hands, once: see above. */
+static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
+    uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(w->p, s)[row]);
+    uint64_t at = (uint64_t)s * w->p->batch_rows + row;
+    uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
+    dlpi_guard_block *b = dlpi_guard_block_of(w);
+    uint64_t *count = &b->counts[i][what], *word = dlpi_guard_word(w, at);
+    uint64_t old = DLPI_LOAD_RLX(count);     /* own */
+    if (DLPI_LOAD_ACQ(word) == mine) return; /* GU2 <- GU2 */
+    DLPI_STORE_RLX(&b->old, old);            /* before GU1, as the next two */
+    DLPI_STORE_RLX(&b->row, at);
+    DLPI_STORE_RLX(&b->word, mine);
+    DLPI_STORE_REL(&b->pending, (uint64_t)i * DLPI_GUARD_KINDS + (uint64_t)what + 1); /* GU1 */
+    DLPI_STORE_REL(count, old + 1);           /* GU1: after pending */
+    DLPI_STORE_REL(word, mine);               /* GU2 -> GU2 */
+    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
+}
+
+static int dlpi_guard_item(void *user, dlp_item *it) {
+    dlpi_worker *w = it->call->w;
+    const dlpi_guard *g = w->st->self;
+    DLPI_UNUSED(user);
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint64_t at;
+        double v;
+        int what = dlpi_guard_scan(w, g, i, &at, &v);
+        if (what == DLPI_GUARD_KINDS) continue;
+        dlpi_guard_count(w, i, what);
+        if (what == DLPI_GUARD_NAN)
+            return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is NaN", g->names[i],
+                            at);
+        if (what == DLPI_GUARD_INF)
+            return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is %sinfinite",
+                            g->names[i], at, v < 0 ? "minus " : "");
+        return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is %.17g, %s %.17g",
+                        g->names[i], at, v, what == DLPI_GUARD_BELOW ? "below" : "above",
+                        what == DLPI_GUARD_BELOW ? g->f[i].low : g->f[i].high);
+    }
+    return 0;
+}
+
+static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
+    dlpi_guard_block *b = dlpi_guard_block_of(w);
+    uint64_t pending = DLPI_LOAD_SEQ(&b->pending);                            /* GU1 <- GU1 */
+    if (pending != 0 && DLPI_LOAD_SEQ(dlpi_guard_word(w, b->row)) != b->word) /* GU2 <- GU2 */
+        DLPI_STORE_RLX(
+            &b->counts[(pending - 1) / DLPI_GUARD_KINDS][(pending - 1) % DLPI_GUARD_KINDS],
+            b->old);                          /* before GU1 */
+    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: after the counter */
+    dlpi_slots_recover(w, why);
+}
+
+static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
+    uint64_t one, n = words->areas[id].count;
+    if (n > DLP_MAX_WORKERS) return false;
+    for (uint64_t w = 0; w < n; w++)
+        for (uint64_t k = 0; k < (uint64_t)DLP_MAX_FIELDS * DLPI_GUARD_KINDS; k++) {
+            if (!dlpi_word_at(words, id, w, k * 8, 8, &one)) return false;
+            s->figures.stages[stage].own[k % DLPI_GUARD_KINDS] += one;
+        }
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_guard_ops = {
+    .kind = DLP_STAGE_GUARD,
+    .rank = 6,
+    .many = 1,
+    .held = DLPI_HELD_SEES,
+    DLPI_OPS_OF_ROWS,
+    .self_bytes = sizeof(dlpi_guard),
+    .check = dlpi_guard_check,
+    .layout = dlpi_guard_layout,
+    .recover = dlpi_guard_recover,
+    .seen = dlpi_guard_seen,
+};
+
+/* ---- public calls ---- */
+
+DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    st->item = dlpi_guard_item;
+    st->w.idempotent = 1; /* it changes nothing */
+    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
+}
+
+DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
+                                dlp_guard_stats *out) {
+    const dlpi_guard *g;
+    if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
+    if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
+    g = p->stages[guard].self;
+    if (field >= g->n) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    memset(out, 0, sizeof *out);
+    for (int w = 0; w < p->stages[guard].n_workers; w++) {
+        const dlpi_guard_block *b =
+            dlpi_area_at(p, DLPI_OWN(guard, DLPI_GUARD_BLOCKS), (uint64_t)w);
+        out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
+        out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
+        out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
+        out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
+    }
+    return DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-join       SEVERAL DATASETS IN ONE PIPE
+   A stage of rows like an item map: it claims what the stage before has done. What it works on is
+   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
+   another fetch. It writes no byte that others have written, and all of its own, so a row may go
+   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
+
+typedef struct dlpi_join { /* what the stage keeps */
+    dlpi_fetch fetch;      /* first, for its worker's functions */
+    int how;
+} dlpi_join;
+
+static inline bool dlpi_join_mixes(const dlpi_stage *st) {
+    return ((const dlpi_join *)st->self)->how == DLP_JOIN_MIX;
+}
+
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
+    int rc;
+    st->w.idempotent = 1;
+    ((dlpi_join *)st->self)->how = d->how;
+    rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
+    if (st->dataset->open_end)
+        return dlpi_bad(p, st->name, "dataset.open_end",
+                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        st->dataset->open_end);
+    if (st->dataset->filter)
+        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
+                        st->dataset->filter);
+    return st->dataset->n_items > 0 ? DLP_OK
+                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+}
+
+static const char *dlpi_join_word(const dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? "a mix" : "a zip";
+}
+
+/* What the others may not be. */
+static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
+    if (p->open_end) return dlpi_open_end_bad(p, st);
+    if (p->lender_stage != NULL)
+        return dlpi_refuse(
+            p, DLP_ERR_GRAPH, st->name, "",
+            "%s can't write into the rows that stage \"%s\" lends. Write these fields "
+            "in fetch.",
+            dlpi_join_word(st), p->lender_stage->name);
+    if (p->source->no_state_at)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "%s needs items with numbers, and stage \"%s\" finds how many there are "
+                           "as it runs. Write these fields where its inputs are made.",
+                           dlpi_join_word(st), p->source_stage->name);
+    return DLP_OK;
+}
+
+/* A mix: the items that have the next numbers. */
+static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage *before = &p->stages[st->prev];
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
+    int rc = dlpi_join_others(p, st);
+    if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
+    if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, so this stage must come directly after fetch (or "
+                           "another mix), and it comes after \"%s\"",
+                           before->name);
+    if (p->source_stage != p->sampler)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "how",
+                           "how is DLP_JOIN_MIX, and stage \"%s\" orders the items of one dataset. "
+                           "Put all of them into its manifest.",
+                           p->source_stage->name);
+    if (n > most)
+        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
+                        (int64_t)n);
+    p->fetch->dataset->n_items += n;
+    p->datasets.n_added += n;
+    return DLP_OK;
+}
+
+static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
+    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
+        first += s->dataset->n_items;
+    if (st->dataset->n_fields != p->datasets.n_fields)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "how is DLP_JOIN_MIX, so n_fields must be that of fetch, %" PRIu32
+                           ", and is %" PRIu32,
+                           p->datasets.n_fields, st->dataset->n_fields);
+    for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
+        if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
+            a->ragged == b->ragged &&
+            (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
+            continue;
+        return dlpi_bad_field(p, st->name, i, b->name, "name",
+                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
+                              "of another type or shape",
+                              a->name);
+    }
+    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
+                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
+    const uint32_t n = p->datasets.n_fields;
+    int rc;
+    if (st->dataset->n_items != p->fetch->dataset->n_items)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
+                           ": rows have an item of each",
+                           st->dataset->n_items, p->fetch->dataset->n_items);
+    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
+    st->scope =
+        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
+}
+
+#define DLPI_OPS_OF_JOIN \
+    .kind = DLP_STAGE_JOIN, .rank = 6, .many = 1, .self_bytes = sizeof(dlpi_join), \
+    .adds = dlpi_join_adds, .widens = dlpi_join_widens
+
+static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
+
+/* ---- public calls ---- */
+
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
+                  &desc->fetch.workers);
+    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
@@ -20409,7 +20543,7 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
-    .slot_bytes = dlpi_source_no_bytes,
+    .slot_bytes = dlpi_role_none,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,
@@ -22649,62 +22783,17 @@ static const dlpi_stage_ops dlpi_split_ops = {
 /* ---------------------------------------------------------------------------------------------
    >>impl-kinds      THE TABLE OF ALL KINDS */
 
-#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
-static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
-#undef DLPI_KIND_OPS
+#define DLPI_KIND_IS(name, number, ops) static const dlpi_stage_ops ops; /* each in stages/ */
+DLPI_STAGE_KINDS(DLPI_KIND_IS)
+static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_ROW_OPS)};
 
 /* The table of a kind that a region names; NULL: it is not known here. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_kind_ops(int32_t kind) {
+static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
-
-static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
-                            const dlp_workers_desc *w) {
-    dlpi_stage *st;
-    if (p->prepared || p->err.code != 0) return NULL;
-    if (p->n_stages == DLP_MAX_STAGES) {
-        dlpi_bad_graph(p, name, "more than 16 stages");
-        return NULL;
-    }
-    st = &p->stages[p->n_stages];
-    memset(st, 0, sizeof *st);
-    st->ops = ops;
-    st->id = p->n_stages;
-    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
-    if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlpi_no_memory(p, name, "what a stage keeps");
-        return NULL;
-    }
-    if (w) st->w = *w;
-    dlpi_workers_begin(st);
-    dlpi_copy_text(st->name, sizeof st->name, p->node ? p->node : w && w->name ? w->name : name);
-    st->w.name = st->name;
-    return st;
-}
-
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
-static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
-    if (rc != DLP_OK) return rc;
-    if (st->w.n_affinity > 0) {
-        size_t bytes = (size_t)st->w.n_affinity * sizeof *st->affinity;
-        st->affinity = malloc(bytes);
-        if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
-        memcpy(st->affinity, st->w.affinity, bytes);
-    }
-    st->begin = st->w.num_workers;
-    p->n_stages++;
-    return st->id;
-}
-
-static int dlpi_add_refused(const dlp_pipe *p) {
-    return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
-}
 
 /* The first argument of an open call that is NULL; what: the name of the second. */
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
@@ -31928,22 +32017,16 @@ static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
                        "DLPIPE_IMPLEMENTATION");
 }
 
-static int dlpi_alone_well(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
-}
-static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
-
 static const dlpi_beside_ops dlpi_alone = {
     .open = dlpi_alone_open,
     .processes = dlpi_alone_processes,
-    .resolve = dlpi_alone_well,
-    .layout = dlpi_alone_nothing,
-    .begin = dlpi_alone_well,
-    .look = dlpi_alone_well,
-    .nudge = dlpi_alone_nothing,
-    .await = dlpi_alone_nothing,
-    .end = dlpi_alone_nothing,
+    .resolve = dlpi_role_well,
+    .layout = dlpi_role_idle,
+    .begin = dlpi_role_well,
+    .look = dlpi_role_well,
+    .nudge = dlpi_role_idle,
+    .await = dlpi_role_idle,
+    .end = dlpi_role_idle,
 };
 
 /* What a new pipe has beside it. */
@@ -32606,77 +32689,6 @@ static int dlpi_table_check(const dlpi_table *t) {
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;
-}
-
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_cache *)st->self)->bytes = desc->bytes;
-    return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
-
-static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    return dlp_pipe_add_cache(t->p, &node->cache);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    st->item = dlpi_guard_item;
-    st->w.idempotent = 1; /* it changes nothing */
-    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
-}
-
-DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
-                                dlp_guard_stats *out) {
-    const dlpi_guard *g;
-    if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
-    if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
-    g = p->stages[guard].self;
-    if (field >= g->n) return DLP_ERR_ARG;
-    if (!p->started) return DLP_ERR_STATE;
-    memset(out, 0, sizeof *out);
-    for (int w = 0; w < p->stages[guard].n_workers; w++) {
-        const dlpi_guard_block *b =
-            dlpi_area_at(p, DLPI_OWN(guard, DLPI_GUARD_BLOCKS), (uint64_t)w);
-        out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
-        out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
-        out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
-        out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
-    }
-    return DLP_OK;
-}
-
-static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_guard_desc d = {.fields = node->guard.fields,
-                              .n_fields = node->guard.n_fields,
-                              .workers = dlpi_node_workers(t, node)};
-    return dlp_pipe_add_guard(t->p, &d);
-}
-
-DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
-                  &desc->fetch.workers);
-    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
-}
-
-/* The second fetch of a table, and each one after it. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
-    return dlp_pipe_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
-}
-
-DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
-    return st == NULL ? dlpi_add_refused(p)
-                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
 }
 
 /* ---- a split stage ---- */
@@ -33870,6 +33882,23 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
     parts = desc->parts;
     if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
     return dlpi_loader_open(out, &desc->loader, &source, err);
+}
+
+static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
+    return dlp_pipe_add_cache(t->p, &node->cache);
+}
+
+static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_guard_desc d = {.fields = node->guard.fields,
+                              .n_fields = node->guard.n_fields,
+                              .workers = dlpi_node_workers(t, node)};
+    return dlp_pipe_add_guard(t->p, &d);
+}
+
+/* The second fetch of a table, and each one after it. */
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    return dlp_pipe_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
 /* ---- list: the sampler and the epochs ---- */

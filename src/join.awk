@@ -5,8 +5,12 @@
 # The line /* tests: ... */ says which tests hold the file (tests/tools/heads.sh); it is not copied.
 # A file whose first line is /* needs: KIND... */, and a line that ends so (before a \, in a macro),
 # wants these kinds of stages; the tag is not copied.
+# A line #include "stages/KIND.h" /* of api/kinds.h */ stands for several lines: one for each row
+# KIND(NAME, ...) of that list that has a tag. The file has the name in small letters. A file that
+# the manifest names itself is left out there.
 #   -v without=KINDS  leave out what wants one of these kinds (make without KIND="split pack")
 #   -v origin=1       instead of each line, the file and line that it comes from
+#   -v files=1        the manifest alone, with a line #include "..." for each file
 function is_source(line) { return line ~ /^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ }
 function is_tests(line) { return line ~ /^\/\* tests: [a-z0-9_\/, ]+ \*\/$/ }
 function is_out(tag,    i) {
@@ -20,9 +24,13 @@ function put(path, n, line,    kind, rest) {
         line = substr(line, 1, RSTART - 1) rest
         if (is_out(kind)) return
     }
-    print origin ? path ":" n : line
+    if (!files) print origin ? path ":" n : line
 }
 function join_source(path,    line, got, n) {
+    if (files) {
+        print "#include \"" substr(path, length(root) + 1) "\""
+        return
+    }
     while ((got = (getline line < path)) > 0) {
         if (++n == 1 && line ~ /^\/\* needs: [a-z ]+ \*\/$/) {
             if (is_out(line)) break
@@ -35,11 +43,35 @@ function join_source(path,    line, got, n) {
     }
     close(path)
 }
-is_source($0) {
-    split($0, part, "\"")
+function join_listed(folder, row, list,    line, name, tag, n, named) {
+    while ((getline line < FILENAME) > 0) if (is_source(line)) named = named line
+    close(FILENAME)
+    while ((getline line < (root list)) > 0) {
+        if (!match(line, " " row "\\([A-Z0-9_]+,")) continue
+        name = folder "/" tolower(substr(line, RSTART + length(row) + 2,
+                                         RLENGTH - length(row) - 3)) ".h"
+        if (!match(line, /\/\* needs: [a-z ]+ \*\//)) continue
+        tag = substr(line, RSTART, RLENGTH)
+        if (is_out(tag) || index(named, "\"" name "\"")) continue
+        if (n++) put(FILENAME, FNR, "")
+        join_source(root name)
+    }
+    close(root list)
+}
+FNR == 1 {
+    if ($0 ~ /^\/\* needs: [a-z ]+ \*\/$/ && is_out($0)) exit
     root = FILENAME
     sub(/[^\/]*$/, "", root)
+}
+is_source($0) {
+    split($0, part, "\"")
     join_source(root part[2])
+    next
+}
+/^#include "[a-z0-9_]+\/[A-Z]+\.h" \/\* of [a-z0-9_\/]+\.h \*\/$/ {
+    split($0, part, /["\/ ]+/)
+    sub(/\.h$/, "", part[3])
+    join_listed(part[2], part[3], $5)
     next
 }
 { put(FILENAME, FNR, $0) }

@@ -10,7 +10,7 @@
    desc's fields. What takes its place (DLP_ON_ERROR_REPLACE) is another item. */
 
 typedef struct dlp_guard_field {
-    const char *name;  /* of one of the dataset's fields; required */
+    const char *name;  /* of a field of the dataset, or of scratch in front of it; required */
     double low, high;  /* both 0: any number; compared as double */
     int32_t allow_nan; /* 1: NaN is no failure */
     int32_t allow_inf; /* 1: infinities are none, whatever the range */

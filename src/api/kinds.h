@@ -3,7 +3,9 @@
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
    A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/pipe/ops.h says what stands in it). */
+   (the implementation's; src/pipe/ops.h says what stands in it). A row with a tag is all that a new
+   kind adds to other files. Its own two are api/NAME.h and stages/NAME.h, in small letters, which
+   the joiner puts in their places. */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \
@@ -20,8 +22,8 @@
     KIND(EXPAND, 13, dlpi_expand_ops)        /* needs: parts */ \
     KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts pack */ \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
-    KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */ \
-    KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */
+    KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */ \
+    KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };

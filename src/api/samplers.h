@@ -3,15 +3,21 @@
 /* ---------------------------------------------------------------------------------------------
    >>samplers   WHICH ITEMS, IN WHICH ORDER */
 
-enum {
-    DLP_ORDER_SEQUENTIAL = 0,
-    DLP_ORDER_SHUFFLED,    /* a keyed permutation of the epoch: each index once */
-    DLP_ORDER_REPLACEMENT, /* uniform with replacement */
-    DLP_ORDER_WEIGHTED,    /* with replacement, by integer weights */
-    DLP_ORDER_FUNCTION,    /* the user's pure function of (epoch, position) */
-    DLP_ORDER_BATCHES,     /* the user's batch sampler */
-    DLP_ORDER_PARTS        /* that of a part queue, see >>parts */
-};
+/* DLP_ORDER_SEQUENTIAL and so on. A row has the name, the number (it is part of saved states and
+   never changes), and the table of the order's functions (src/order/order.h). A row with a tag, as
+   in >>kinds, has its functions in order/NAME.h. */
+#define DLPI_ORDERS(ORDER) \
+    ORDER(SEQUENTIAL, 0, dlpi_sequential_order) \
+    ORDER(SHUFFLED, 1, dlpi_shuffled_order)       /* a keyed permutation: each index once */ \
+    ORDER(REPLACEMENT, 2, dlpi_replacement_order) /* uniform with replacement */ \
+    ORDER(WEIGHTED, 3, dlpi_weighted_order)       /* with replacement, by integer weights */ \
+    ORDER(FUNCTION, 4, dlpi_function_order)       /* the user's function of (epoch, position) */ \
+    ORDER(BATCHES, 5, dlpi_batches_order)         /* the user's batch sampler */ \
+    ORDER(PARTS, 6, dlpi_parts_order)             /* that of a part queue, see >>parts */
+
+#define DLPI_ORDER_NUMBER(name, number, ops) DLP_ORDER_##name = number,
+enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
+#undef DLPI_ORDER_NUMBER
 
 enum {
     DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */

@@ -19,6 +19,7 @@
      fetch, scratch, zip, map     pictures are read; labels come beside; the map sees both
      fetch, zip, scratch, map     labels first, and pictures read in the zip
      fetch, mix, scratch, map     both datasets read what one map decodes
+     fetch, scratch, guard, map   what was read is checked before it is decoded
 
    Not after expand and pack, whose fetch only copies, nor for pushed items: nobody writes these
    fields there.

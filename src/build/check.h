@@ -1,54 +1,11 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/inputs/neighbours */
 #include "inputs/dataset.h"
+#include "inputs/add.h"
 #include "work/tune.h"
-#include "work/workers.h"
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
-
-static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
-                            const dlp_workers_desc *w) {
-    dlpi_stage *st;
-    if (p->prepared || p->err.code != 0) return NULL;
-    if (p->n_stages == DLP_MAX_STAGES) {
-        dlpi_bad_graph(p, name, "more than 16 stages");
-        return NULL;
-    }
-    st = &p->stages[p->n_stages];
-    memset(st, 0, sizeof *st);
-    st->ops = ops;
-    st->id = p->n_stages;
-    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
-    if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlpi_no_memory(p, name, "what a stage keeps");
-        return NULL;
-    }
-    if (w) st->w = *w;
-    dlpi_workers_begin(st);
-    dlpi_copy_text(st->name, sizeof st->name, p->node ? p->node : w && w->name ? w->name : name);
-    st->w.name = st->name;
-    return st;
-}
-
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
-static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
-    if (rc != DLP_OK) return rc;
-    if (st->w.n_affinity > 0) {
-        size_t bytes = (size_t)st->w.n_affinity * sizeof *st->affinity;
-        st->affinity = malloc(bytes);
-        if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
-        memcpy(st->affinity, st->w.affinity, bytes);
-    }
-    st->begin = st->w.num_workers;
-    p->n_stages++;
-    return st->id;
-}
-
-static int dlpi_add_refused(const dlp_pipe *p) {
-    return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
-}
 
 /* The first argument of an open call that is NULL; what: the name of the second. */
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,

@@ -40,9 +40,7 @@ static bool dlpi_scheduler_step(dlp_pipe *p) {
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
-static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing->over(p);
-}
+static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
 /* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
    than the batch. Returns whether something has moved. */

@@ -1,7 +1,12 @@
 #pragma once
 /* tests: system/core/pipe_badinput */
-#include "build/kinds.h"
 #include "build/check.h"
+#include "stages/batch.h"
+#include "stages/fetch.h"
+#include "stages/lists.h"
+#include "stages/map.h"
+#include "stages/sampler.h"
+#include "stages/transfer.h"
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;

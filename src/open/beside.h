@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_badinput */
 #include "fail/check.h"
+#include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
    Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
@@ -20,22 +21,16 @@ static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
                        "DLPIPE_IMPLEMENTATION");
 }
 
-static int dlpi_alone_well(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
-}
-static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
-
 static const dlpi_beside_ops dlpi_alone = {
     .open = dlpi_alone_open,
     .processes = dlpi_alone_processes,
-    .resolve = dlpi_alone_well,
-    .layout = dlpi_alone_nothing,
-    .begin = dlpi_alone_well,
-    .look = dlpi_alone_well,
-    .nudge = dlpi_alone_nothing,
-    .await = dlpi_alone_nothing,
-    .end = dlpi_alone_nothing,
+    .resolve = dlpi_role_well,
+    .layout = dlpi_role_idle,
+    .begin = dlpi_role_well,
+    .look = dlpi_role_well,
+    .nudge = dlpi_role_idle,
+    .await = dlpi_role_idle,
+    .end = dlpi_role_idle,
 };
 
 /* What a new pipe has beside it. */

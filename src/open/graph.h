@@ -3,9 +3,9 @@
 #include "open/node_ends.h"   /* needs: scratch */
 #include "open/node_makers.h" /* needs: parts */
 #include "open/node_fetch.h"
-#include "open/cache.h" /* needs: cache */
-#include "open/guard.h" /* needs: guard */
-#include "open/join.h"  /* needs: join */
+#include "open/node_cache.h" /* needs: cache */
+#include "open/node_guard.h" /* needs: guard */
+#include "open/node_join.h"  /* needs: join */
 #include "open/open.h"
 #include "open/pipe.h"
 #include "open/split.h" /* needs: split */

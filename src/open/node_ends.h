@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/core/tables */
 #include "open/node_fetch.h"
-#include "open/scratch.h"
+#include "stages/scratch.h"
 /* ---- fields that end in a map: they lie in a stage of their own ---- */
 
 /* Is this name one of those in a text with blanks between them? */

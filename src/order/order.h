@@ -34,7 +34,8 @@ enum {
     DLPI_DOMAIN_BUCKETS,
     DLPI_DOMAIN_PARTS,
     DLPI_DOMAIN_PART_ITEMS,
-    DLPI_DOMAIN_SHUFFLE_WINDOW
+    DLPI_DOMAIN_SHUFFLE_WINDOW,
+    DLPI_DOMAIN_ORDERS = 64 /* and the number of the order: for an order that is added later */
 };
 
 static inline uint64_t dlpi_mix(uint64_t z) {
@@ -287,13 +288,13 @@ typedef struct dlpi_order_ops {
     bool weights;   /* needs sampler.weights, and has a table made of them */
     bool function;  /* needs sampler.function */
     bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
-    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    uint64_t domain;              /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
+    void (*begin)(dlpi_order *o); /* an epoch, whose keys are there; or NULL */
     /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
-    void (*block)(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
-                  uint64_t *out);
+    void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
-/* The row of an order that was checked, or is in range. */
+/* The table of an order; NULL if there is no such order. */
 static const dlpi_order_ops *dlpi_order_of(int32_t order);
 
 /* --- Weights ---------------------------------------------------------------------------------
@@ -440,10 +441,9 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
-    if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
+    if ((ops = dlpi_order_of(d->order)) == NULL)
         return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
                                 (int)d->order);
-    ops = dlpi_order_of(d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -528,12 +528,11 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
 }
 
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
-    if (o->ops->domain == DLPI_DOMAIN_PERMUTATION)
-        dlp_permutation_init(&o->permutation, o->domain, o->seed, epoch);
     for (uint64_t i = 0; i < 3; i++)
         o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
     o->epoch = epoch;
     o->ready = 1;
+    if (o->ops->begin != NULL) o->ops->begin(o);
 }
 
 /* Two keyed rounds: with one, epochs could draw from one sequence in another order. */
@@ -549,62 +548,69 @@ static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t positio
     return unit < entry->own ? bucket : entry->alias;
 }
 
-static void dlpi_block_sequential(const dlpi_order *o, uint64_t epoch, uint64_t first,
-                                  uint32_t count, uint64_t *out) {
+static void dlpi_block_sequential(const dlpi_order *o, uint64_t first, uint32_t count,
+                                  uint64_t *out) {
     DLPI_UNUSED(o);
-    DLPI_UNUSED(epoch);
     for (uint32_t i = 0; i < count; i++) out[i] = first + i;
 }
-static void dlpi_block_shuffled(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+
+static const dlpi_order_ops dlpi_sequential_order = {
+    .name = "DLP_ORDER_SEQUENTIAL", .once = true, .block = dlpi_block_sequential};
+static const dlpi_order_ops dlpi_batches_order = {
+    .name = "DLP_ORDER_BATCHES", .elsewhere = true, .block = dlpi_block_sequential};
+static const dlpi_order_ops dlpi_parts_order = {
+    .name = "DLP_ORDER_PARTS", .elsewhere = true, .block = dlpi_block_sequential};
+
+static void dlpi_begin_shuffled(dlpi_order *o) {
+    dlp_permutation_init(&o->permutation, o->domain, o->seed, o->epoch);
+}
+static void dlpi_block_shuffled(const dlpi_order *o, uint64_t first, uint32_t count,
                                 uint64_t *out) {
-    DLPI_UNUSED(epoch);
     dlp_permutation_block(&o->permutation, first, count, out);
 }
-static void dlpi_block_replacement(const dlpi_order *o, uint64_t epoch, uint64_t first,
-                                   uint32_t count, uint64_t *out) {
-    DLPI_UNUSED(epoch);
+
+static const dlpi_order_ops dlpi_shuffled_order = {.name = "DLP_ORDER_SHUFFLED",
+                                                   .once = true,
+                                                   .domain = DLPI_DOMAIN_PERMUTATION,
+                                                   .begin = dlpi_begin_shuffled,
+                                                   .block = dlpi_block_shuffled};
+
+static void dlpi_block_replacement(const dlpi_order *o, uint64_t first, uint32_t count,
+                                   uint64_t *out) {
     for (uint32_t i = 0; i < count; i++)
         out[i] = dlpi_below(o->buckets, dlpi_order_random(o, first + i));
 }
-static void dlpi_block_weighted(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+
+static const dlpi_order_ops dlpi_replacement_order = {.name = "DLP_ORDER_REPLACEMENT",
+                                                      .drawn = true,
+                                                      .domain = DLPI_DOMAIN_DRAW,
+                                                      .block = dlpi_block_replacement};
+
+static void dlpi_block_weighted(const dlpi_order *o, uint64_t first, uint32_t count,
                                 uint64_t *out) {
-    DLPI_UNUSED(epoch);
     for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_weighted(o, first + i);
 }
-static void dlpi_block_function(const dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
+
+static const dlpi_order_ops dlpi_weighted_order = {.name = "DLP_ORDER_WEIGHTED",
+                                                   .drawn = true,
+                                                   .weights = true,
+                                                   .domain = DLPI_DOMAIN_WEIGHTED,
+                                                   .block = dlpi_block_weighted};
+
+static void dlpi_block_function(const dlpi_order *o, uint64_t first, uint32_t count,
                                 uint64_t *out) {
-    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, epoch, first + i);
+    for (uint32_t i = 0; i < count; i++) out[i] = o->function(o->user, o->epoch, first + i);
 }
 
+static const dlpi_order_ops dlpi_function_order = {
+    .name = "DLP_ORDER_FUNCTION", .function = true, .block = dlpi_block_function};
+
+#define DLPI_ORDER_IS(name, number, ops) static const dlpi_order_ops ops; /* each in order/ */
+DLPI_ORDERS(DLPI_ORDER_IS)
+
 static const dlpi_order_ops *dlpi_order_of(int32_t order) {
-    static const dlpi_order_ops rows[] = {
-        [DLP_ORDER_SEQUENTIAL] = {.name = "DLP_ORDER_SEQUENTIAL",
-                                  .once = true,
-                                  .block = dlpi_block_sequential},
-        [DLP_ORDER_SHUFFLED] = {.name = "DLP_ORDER_SHUFFLED",
-                                .once = true,
-                                .domain = DLPI_DOMAIN_PERMUTATION,
-                                .block = dlpi_block_shuffled},
-        [DLP_ORDER_REPLACEMENT] = {.name = "DLP_ORDER_REPLACEMENT",
-                                   .drawn = true,
-                                   .domain = DLPI_DOMAIN_DRAW,
-                                   .block = dlpi_block_replacement},
-        [DLP_ORDER_WEIGHTED] = {.name = "DLP_ORDER_WEIGHTED",
-                                .drawn = true,
-                                .weights = true,
-                                .domain = DLPI_DOMAIN_WEIGHTED,
-                                .block = dlpi_block_weighted},
-        [DLP_ORDER_FUNCTION] = {.name = "DLP_ORDER_FUNCTION",
-                                .function = true,
-                                .block = dlpi_block_function},
-        [DLP_ORDER_BATCHES] = {.name = "DLP_ORDER_BATCHES",
-                               .elsewhere = true,
-                               .block = dlpi_block_sequential},
-        [DLP_ORDER_PARTS] = {.name = "DLP_ORDER_PARTS",
-                             .elsewhere = true,
-                             .block = dlpi_block_sequential},
-    };
-    return &rows[order];
+    static const dlpi_order_ops *const all[] = {DLPI_ORDERS(DLPI_ROW_OPS)};
+    return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. A function's result
@@ -612,7 +618,7 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
                              uint64_t *out) {
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
-    o->ops->block(o, epoch, first, count, out);
+    o->ops->block(o, first, count, out);
     if (o->subset)
         for (uint32_t i = 0; i < count; i++)
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;

@@ -90,7 +90,8 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 enum {
     DLPI_HELD_TAKES = 1,  /* a unit gets it before its claim here: the first that writes */
     DLPI_HELD_WRITES = 2, /* of several, each the cells of the rows that are its own items */
-    DLPI_HELD_READS = 4   /* with its last row a unit gives it up */
+    DLPI_HELD_READS = 4,  /* with its last row a unit gives it up */
+    DLPI_HELD_SEES = 8    /* it reads, and leaves it to a stage that reads after it */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -159,8 +160,8 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
 
 /* Other programs take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
-    bool (*keep)(dlp_pipe *p);       /* who came, who went; did anything change? */
-    bool (*over)(const dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
+    bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
                       uint32_t s); /* the consumer has given it back: the others, too? */
@@ -224,6 +225,7 @@ typedef struct dlpi_stage_ops {
     int in_place;   /* 1: it changes batches in their cells */
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
+    int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
     int workers;    /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds

@@ -7,25 +7,32 @@
    Here are the tables of pipes without a stage for it, and what a source says that has nothing to
    say. Whole batches, the lender's default, are in deliver/whole.h. */
 
-/* ---- source ---- */
+/* ---- of several roles ---- */
 
-static uint64_t dlpi_source_no_bytes(const dlp_pipe *p) {
+static uint64_t dlpi_role_none(const dlp_pipe *p) {
     DLPI_UNUSED(p);
     return 0;
 }
+static bool dlpi_role_yes(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return true;
+}
+static bool dlpi_role_no(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return false;
+}
+static int dlpi_role_well(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static void dlpi_role_idle(dlp_pipe *p) { DLPI_UNUSED(p); }
+
+/* ---- source ---- */
+
 static bool dlpi_source_ready(dlp_pipe *p, uint64_t rows) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(rows);
     return true;
-}
-static bool dlpi_source_quiet(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
-static void dlpi_source_ahead(dlp_pipe *p) { DLPI_UNUSED(p); }
-static int dlpi_source_step(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return DLP_OK;
 }
 static int dlpi_source_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     DLPI_UNUSED(p);
@@ -53,12 +60,12 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p, 
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
-    .ready = dlpi_source_ready, .ahead = dlpi_source_ahead, .quiet = dlpi_source_quiet, \
+    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes, \
     .agreed = dlpi_source_agreed
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
-    .step = dlpi_source_step, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 
@@ -95,10 +102,6 @@ static const dlpi_holder_ops dlpi_no_holder = {.recover = dlpi_no_recover};
 
 /* ---- sink: results stay in their slots ---- */
 
-static uint64_t dlpi_slot_buffers(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return 0;
-}
 static void dlpi_slot_data(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                            dlp_tensor *t) {
     DLPI_UNUSED(p);
@@ -113,25 +116,13 @@ static void dlpi_slot_freed(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sink_ops dlpi_slot_sink = {
-    .buffers = dlpi_slot_buffers,
+    .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
 };
 
 /* ---- sharing: the consumer is alone ---- */
 
-static bool dlpi_unshared_keep(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return false;
-}
-static bool dlpi_unshared_over(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return false;
-}
-static bool dlpi_unshared_schedules(dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return true;
-}
 static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
     DLPI_UNUSED(p);
     DLPI_UNUSED(s);
@@ -139,9 +130,9 @@ static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sharing_ops dlpi_unshared = {
-    .keep = dlpi_unshared_keep,
-    .over = dlpi_unshared_over,
-    .may_schedule = dlpi_unshared_schedules,
+    .keep = dlpi_role_no,
+    .over = dlpi_role_no,
+    .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
 };
 

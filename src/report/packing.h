@@ -1,6 +1,7 @@
 /* needs: parts pack */
 #pragma once
 /* tests: system/stages/pack */
+#include "api/pack.h"
 #include "report/words.h"
 /* What rows of documents lack and, in windows, what makes that less. */
 static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {

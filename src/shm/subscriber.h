@@ -251,7 +251,7 @@ static bool dlpi_share_may_schedule(dlp_pipe *p) {
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
-static bool dlpi_share_is_over(const dlp_pipe *p) {
+static bool dlpi_share_is_over(dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->share->over) != 0; /* H1: our own */
 }
 

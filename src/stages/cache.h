@@ -1,9 +1,11 @@
 /* needs: cache */
 #pragma once
 /* tests: system/stages/cache, system/shm/shm_cache */
+#include "api/cache.h"
 #include "cells/fields.h"
 #include "fail/check.h"
 #include "slot/claim.h"
+#include "inputs/add.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
@@ -220,3 +222,13 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .seen = dlpi_cache_seen,
     .keeper = &dlpi_cache_keeper,
 };
+
+/* ---- public calls ---- */
+
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    ((dlpi_cache *)st->self)->bytes = desc->bytes;
+    return dlpi_added(p, st, dlpi_cache_desc(p, st));
+}

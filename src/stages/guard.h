@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/guard */
 #include "api/guard.h"
-#include "fail/check.h"
+#include "inputs/add.h"
 #include "work/recover.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -43,7 +43,8 @@ enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
 
 typedef struct dlpi_guard { /* what the stage keeps */
     uint32_t n, id;
-    uint32_t at[DLP_MAX_FIELDS]; /* number among the items' fields */
+    uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
+    dlpi_field of[DLP_MAX_FIELDS];
     dlp_guard_field f[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
@@ -69,13 +70,20 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
 
 static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
+    const dlpi_stage *scratch = st->held != 0 ? p->holder_stage : NULL;
+    const uint32_t n = st->scope.n_fields, all = n + (scratch ? scratch->n_fields : 0);
     for (uint32_t i = 0; i < g->n; i++) {
         uint32_t k = 0;
-        while (k < st->scope.n_fields && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
-        if (k == st->scope.n_fields)
+        while (k < n && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
+        while (k >= n && k < all && strcmp(scratch->fields[k - n].name, g->names[i]) != 0) k++;
+        if (k == all)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
                                "the dataset has no field \"%.31s\"", g->names[i]);
         g->at[i] = k;
+        g->of[i] = p->items.at[k < n ? k : 0];
+        if (k >= n && dlpi_field_init(p, st->name, &g->of[i], &scratch->fields[k - n], k - n, 1,
+                                      false) != DLP_OK)
+            return p->err.code;
     }
     return DLP_OK;
 }
@@ -136,7 +144,7 @@ static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
 /* The first bad element of field i; *at, *v: which, and what it is. */
 static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
                            double *v) {
-    const dlpi_field *d = &w->p->items.at[g->at[i]];
+    const dlpi_field *d = &g->of[i];
     const uint8_t *from = w->item.data[g->at[i]];
     uint64_t n = d->row_bytes / d->elem_bytes;
     if (d->f.ragged) n = n / (uint64_t)d->f.shape[0] * w->item.length[g->at[i]];
@@ -228,6 +236,7 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .kind = DLP_STAGE_GUARD,
     .rank = 6,
     .many = 1,
+    .held = DLPI_HELD_SEES,
     DLPI_OPS_OF_ROWS,
     .self_bytes = sizeof(dlpi_guard),
     .check = dlpi_guard_check,
@@ -235,3 +244,35 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .recover = dlpi_guard_recover,
     .seen = dlpi_guard_seen,
 };
+
+/* ---- public calls ---- */
+
+DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    st->item = dlpi_guard_item;
+    st->w.idempotent = 1; /* it changes nothing */
+    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
+}
+
+DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
+                                dlp_guard_stats *out) {
+    const dlpi_guard *g;
+    if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
+    if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
+    g = p->stages[guard].self;
+    if (field >= g->n) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    memset(out, 0, sizeof *out);
+    for (int w = 0; w < p->stages[guard].n_workers; w++) {
+        const dlpi_guard_block *b =
+            dlpi_area_at(p, DLPI_OWN(guard, DLPI_GUARD_BLOCKS), (uint64_t)w);
+        out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
+        out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
+        out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
+        out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
+    }
+    return DLP_OK;
+}

@@ -36,6 +36,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .many = 1,
     .self_bytes = sizeof(dlpi_seeing),
     .widens = dlpi_map_widens,
+    .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
 };
 

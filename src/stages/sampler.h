@@ -100,7 +100,7 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
-    .slot_bytes = dlpi_source_no_bytes,
+    .slot_bytes = dlpi_role_none,
     .rows = dlpi_schedule_rows,
     .fill = dlpi_schedule_padding,
     DLPI_SOURCE_AT_HAND,

@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/scratch, system/stages/scratch_join, model/model_scratch */
 #include "api/scratch.h"
-#include "fail/check.h"
+#include "inputs/add.h"
 #include "inputs/dataset.h"
 #include "slot/open_end.h"
 #include "work/recover.h"
@@ -25,10 +25,11 @@
    the rows that are its own items. The first of these takes: a worker of it that finds a run to
    claim takes a group first (unless the run has one, see below), then claims the run, then gives
    it the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip.
-   The next map reads; what stands between them (zips) has nothing to do with cells. Just before
-   the last row of the run is done in the map its worker makes the group nobody's. Bits of a run
-   are set in that stage by whoever has claimed it there alone, so one that sets the last of them
-   knows it.
+   The next map reads. Zips between them have nothing to do with cells. A guard between them reads
+   as well. It needs no rule of its own: the map cannot be done with a run that the guard has to do,
+   so the run still has its group. Without a map the last guard counts as the map. Just before the
+   last row of the run is done in the map its worker makes the group nobody's. Only the owner of a
+   run sets its bits in that stage, so the owner knows when it sets the last one.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
    group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
@@ -267,7 +268,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        const bool read = k->f[f].f.ragged && (w->st->held & DLPI_HELD_READS) != 0;
+        const bool read = k->f[f].f.ragged && !dlpi_row_fills(w);
         w->data[first + f] = at + k->f[f].offset;
         w->length[first + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
     }
@@ -324,7 +325,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 /* Which stages write, and which one reads; others don't see these fields. */
 static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    dlpi_stage *writes = &p->stages[st->prev], *reads = st;
+    dlpi_stage *writes = &p->stages[st->prev], *reads = NULL;
     int rc;
     if (p->holder_stage != st)
         return dlpi_bad_graph(p, st->name,
@@ -339,12 +340,17 @@ static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad_graph(p, st->name,
                               "scratch must come directly after the stage that fetches what is "
                               "in it");
-    do reads = reads->next < 0 ? NULL : &p->stages[reads->next];
-    while (reads != NULL && reads->dataset != NULL);
-    if (reads == NULL || reads->ops->kind != DLP_STAGE_MAP_ITEM)
+    for (int at = st->next; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *s = &p->stages[at];
+        if (s->dataset != NULL) continue; /* a zip */
+        if (s->ops->held == 0 || (reads != NULL && reads->held != DLPI_HELD_SEES)) break;
+        s->held = s->ops->held;
+        reads = s;
+    }
+    if (reads == NULL)
         return dlpi_bad_graph(p, st->name,
-                              "an item map must follow scratch directly (but for a zip): it reads "
-                              "what was fetched");
+                              "an item map must follow scratch directly (but for zips and "
+                              "guards): it reads what was fetched");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes = &p->stages[writes->prev])
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
@@ -489,3 +495,13 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .seen = dlpi_scratch_seen,
     .holder = &dlpi_scratch_role,
 };
+
+/* ---- public calls ---- */
+
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
+    return st == NULL ? dlpi_add_refused(p)
+                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
+}

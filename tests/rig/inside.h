@@ -44,12 +44,86 @@ INSIDE int inside_parked(dlp_pipe *p, int n);       /* rows that wait for their 
 INSIDE uint64_t inside_replacement(uint64_t seed, uint64_t epoch, uint64_t position, uint64_t k,
                                    uint64_t n_samples);
 INSIDE void inside_cpus_own(dlp_ranks *to, const int32_t *cpus, uint64_t n, uint64_t of_node);
+INSIDE uint64_t inside_multiply(uint64_t a, uint64_t b, uint64_t *low); /* returns the high half */
+INSIDE uint64_t inside_below(uint64_t n, uint64_t random); /* a number below n, of these bits */
+INSIDE uint64_t inside_region_bytes(dlp_pipe *p);
+INSIDE uint32_t inside_run_shift(dlp_pipe *p);   /* rows of a run, as a power of two */
+INSIDE int inside_epoch_open(dlp_pipe *p);       /* not all of the present epoch is delivered */
+INSIDE uint64_t inside_epoch_after(dlp_pipe *p); /* that of the batch to be delivered next */
+/* A call of a callback that no worker makes: its words and errno go there. n: 0..15, which. */
+INSIDE dlp_call *inside_call(int n, char *message, int32_t *errnum);
+INSIDE void inside_worker_says(dlp_pipe *p, int n, int state); /* DLP_WORKER_*, in its place */
+INSIDE uint64_t inside_meminfo(const char *line);              /* UINT64_MAX: it is not there */
+
+/* Mixes and buckets. */
+INSIDE uint64_t inside_mix_period(const dlp_mix *m);
+INSIDE uint64_t inside_mix_samples(const dlp_mix *m);                  /* of an epoch */
+INSIDE uint64_t inside_mix_weight(const dlp_mix *m, uint32_t dataset); /* draws in a period */
+INSIDE uint32_t inside_mix_schedule(const dlp_mix *m, uint64_t at);    /* the dataset there */
+INSIDE uint64_t inside_mix_shuffled(uint64_t items, uint64_t key, uint64_t pass, uint64_t x);
+INSIDE const dlp_buckets_desc *inside_buckets_desc(const dlp_buckets *b); /* as resolved */
+INSIDE uint64_t inside_buckets_positions(const dlp_buckets *b);           /* of an epoch */
+INSIDE int inside_order_check(const dlp_sampler_desc *d, uint64_t n_items);
+
+/* What a dlp_state holds. */
+enum { INSIDE_GAPS = 320 };
+typedef struct inside_state {
+    uint64_t magic, check, n_items, seed, params;
+    uint32_t global_batch;
+    uint16_t order, last;
+    uint64_t epoch, batch, position;
+    uint32_t gaps_used, sampler_bytes;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t gaps[INSIDE_GAPS / 8];
+} inside_state;
+INSIDE void inside_state_seal(inside_state *s); /* write its checksum */
+INSIDE uint64_t inside_epochs_most(void);
+
+/* The tuner. Stages are those with workers, by number. */
+typedef struct inside_figures {
+    uint64_t busy_ns, cpu_ns, core_wait_ns;
+} inside_figures;
+INSIDE void inside_cpus(dlp_pipe *p, int cpus); /* as if there were so many */
+INSIDE void inside_tune_every(dlp_pipe *p, uint64_t ns);
+INSIDE void inside_tune_begin(dlp_pipe *p); /* it looks for the first time */
+/* It looks 100 ms later: the consumer has waited for so long more, and the stage's first worker has
+   these figures. */
+INSIDE void inside_tune_look(dlp_pipe *p, int stage, uint64_t wait_ns, const inside_figures *to);
+INSIDE inside_figures inside_figures_of(dlp_pipe *p, int stage); /* of its first worker */
+INSIDE int inside_active(dlp_pipe *p, int stage);
+INSIDE uint32_t inside_tune_patience(dlp_pipe *p, int stage);
+INSIDE int inside_tuned(dlp_pipe *p, int stage); /* stage: its number in the pipe */
+
 INSIDE int inside_forked(dlp_pipe *p);  /* this process is a fork of the pipe's */
 INSIDE void inside_exported_lock(void); /* lock what guards lent tensors */
 /* The CPUs that producers and readers of a push believe in; how long each waits. */
 INSIDE void inside_wait_cpus(uint32_t cpus);
 INSIDE void inside_pusher_wait(const dlp_pusher *u, uint32_t *spin_ns, uint32_t *yields);
 INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *yields);
+#ifdef DLPIPE_SHM_H
+INSIDE int32_t inside_supervisor(dlp_pipe *p); /* its process */
+INSIDE void inside_begins(int begins);         /* 1: another thread is about to start a pipe */
+
+/* The record of a name. */
+enum { INSIDE_NAME_PATH = 81 };
+typedef struct inside_name_rec {
+    uint64_t magic;
+    uint32_t format, bytes;
+    char name[64];
+    int32_t pid, memfd;
+    uint32_t uid, pad0;
+    uint64_t token[2], started_real, check;
+} inside_name_rec;
+INSIDE void inside_name_seal(inside_name_rec *r); /* write its checksum */
+INSIDE void inside_name_path(const char *name, char path[INSIDE_NAME_PATH]);
+INSIDE int inside_name_fd(dlp_pipe *p); /* -1: it has no name */
+/* Make a name without a pipe, and remove it. fd: its record and lock; why: [256] if it fails. */
+INSIDE int inside_name_create(const char *name, int *fd, char *why);
+INSIDE void inside_name_remove(const char *name, int fd);
+#endif
+/* Numbers that the shared implementation takes from here, so that a test may set them. */
+extern uint64_t inside_input_run_ns;   /* inputs come in runs that take so long */
+extern uint32_t inside_file_read_most; /* bytes that a read of a file asks for */
 #ifdef DLPIPE_S3_H
 INSIDE uint32_t inside_s3_limit(dlp_s3_io *io);   /* requests that may be in flight */
 INSIDE void inside_s3_one_at_once(dlp_s3_io *io); /* in flight, for good */
@@ -150,6 +224,132 @@ INSIDE uint64_t inside_replacement(uint64_t seed, uint64_t epoch, uint64_t posit
 INSIDE void inside_cpus_own(dlp_ranks *to, const int32_t *cpus, uint64_t n, uint64_t of_node) {
     dlpi_cpus_own(to, cpus, n, of_node);
 }
+
+INSIDE uint64_t inside_multiply(uint64_t a, uint64_t b, uint64_t *low) {
+    return dlpi_multiply(a, b, low);
+}
+INSIDE uint64_t inside_below(uint64_t n, uint64_t random) {
+    return dlpi_below(dlpi_range_of(n), random);
+}
+INSIDE uint64_t inside_region_bytes(dlp_pipe *p) { return p->region_bytes; }
+INSIDE uint32_t inside_run_shift(dlp_pipe *p) { return p->schedule.run_shift; }
+INSIDE int inside_epoch_open(dlp_pipe *p) { return p->epoch_open; }
+INSIDE uint64_t inside_epoch_after(dlp_pipe *p) { return p->after.epoch; }
+
+INSIDE dlp_call *inside_call(int n, char *message, int32_t *errnum) {
+    static dlp_call calls[16];
+    calls[n] = (dlp_call){.message = message, .errnum = errnum};
+    return &calls[n];
+}
+INSIDE void inside_worker_says(dlp_pipe *p, int n, int state) {
+    DLPI_STORE_SEQ(&p->workers[n].block->state, state); /* I1 */
+}
+INSIDE uint64_t inside_meminfo(const char *line) { return dlpi_read_number("/proc/meminfo", line); }
+
+INSIDE uint64_t inside_mix_period(const dlp_mix *m) { return m->period; }
+INSIDE uint64_t inside_mix_samples(const dlp_mix *m) { return m->samples; }
+INSIDE uint64_t inside_mix_weight(const dlp_mix *m, uint32_t dataset) {
+    return m->part[dataset].weight;
+}
+INSIDE uint32_t inside_mix_schedule(const dlp_mix *m, uint64_t at) {
+    return m->schedule[at] >> DLPI_MIX_RANK_BITS;
+}
+INSIDE uint64_t inside_mix_shuffled(uint64_t items, uint64_t key, uint64_t pass, uint64_t x) {
+    dlpi_mix_part part = {.items = items, .key = key};
+    return dlpi_mix_shuffled(&part, pass, x);
+}
+INSIDE const dlp_buckets_desc *inside_buckets_desc(const dlp_buckets *b) { return &b->d; }
+INSIDE uint64_t inside_buckets_positions(const dlp_buckets *b) { return b->positions; }
+INSIDE int inside_order_check(const dlp_sampler_desc *d, uint64_t n_items) {
+    return dlpi_order_check(d, n_items, NULL);
+}
+
+_Static_assert(sizeof(inside_state) == sizeof(dlpi_state) && INSIDE_GAPS == DLPI_GAPS_MAX &&
+                   offsetof(inside_state, gaps_used) == offsetof(dlpi_state, gaps_used) &&
+                   offsetof(inside_state, epoch) == offsetof(dlpi_state, epoch) &&
+                   offsetof(inside_state, params) == offsetof(dlpi_state, params),
+               "the same");
+INSIDE void inside_state_seal(inside_state *s) {
+    dlpi_state own;
+    memcpy(&own, s, sizeof own);
+    s->check = dlpi_state_hash(&own);
+}
+INSIDE uint64_t inside_epochs_most(void) { return DLPI_MAX_EPOCH; }
+
+INSIDE void inside_cpus(dlp_pipe *p, int cpus) { p->cpus = cpus; }
+INSIDE void inside_tune_every(dlp_pipe *p, uint64_t ns) { p->tune.every_ns = ns; }
+INSIDE void inside_tune_begin(dlp_pipe *p) {
+    p->tune.looks = 0;
+    dlpi_tune_look(p, UINT64_C(1) << 62);
+}
+INSIDE void inside_tune_look(dlp_pipe *p, int stage, uint64_t wait_ns, const inside_figures *to) {
+    dlpi_worker_block *block = p->workers[p->work[stage]->first_worker].block;
+    dlpi_bump(&p->ctl->wait_ns, wait_ns);
+    DLPI_STORE_RLX(&block->busy_ns, to->busy_ns); /* it may note its own meanwhile */
+    DLPI_STORE_RLX(&block->cpu_ns, to->cpu_ns);
+    DLPI_STORE_RLX(&block->core_wait_ns, to->core_wait_ns);
+    dlpi_tune_look(p, p->tune.last_ns + 100000000);
+}
+INSIDE inside_figures inside_figures_of(dlp_pipe *p, int stage) {
+    dlpi_worker_block *block = p->workers[p->work[stage]->first_worker].block;
+    return (inside_figures){DLPI_LOAD_RLX(&block->busy_ns), DLPI_LOAD_RLX(&block->cpu_ns),
+                            DLPI_LOAD_RLX(&block->core_wait_ns)};
+}
+INSIDE int inside_active(dlp_pipe *p, int stage) { return dlpi_active(p, p->work[stage]); }
+INSIDE uint32_t inside_tune_patience(dlp_pipe *p, int stage) { return p->tune.at[stage].patience; }
+INSIDE int inside_tuned(dlp_pipe *p, int stage) { return p->stages[stage].tuned; }
+
+#ifdef DLPIPE_SHM_IMPLEMENTATION_DONE
+INSIDE int32_t inside_supervisor(dlp_pipe *p) { return (int32_t)dlpi_shm_of(p)->supervisor; }
+INSIDE void inside_begins(int begins) {
+    if (begins)
+        dlpi_begins_enter();
+    else
+        dlpi_claim_free(&dlpi_begins, 0);
+}
+
+_Static_assert(sizeof(inside_name_rec) == sizeof(dlpi_name_rec) &&
+                   INSIDE_NAME_PATH == DLPI_NAME_PATH &&
+                   offsetof(inside_name_rec, check) == offsetof(dlpi_name_rec, check) &&
+                   offsetof(inside_name_rec, token) == offsetof(dlpi_name_rec, token) &&
+                   offsetof(inside_name_rec, pid) == offsetof(dlpi_name_rec, pid),
+               "the same");
+INSIDE void inside_name_seal(inside_name_rec *r) {
+    dlpi_name_rec own;
+    memcpy(&own, r, sizeof own);
+    r->check = dlpi_name_check(&own);
+}
+INSIDE void inside_name_path(const char *name, char path[INSIDE_NAME_PATH]) {
+    dlpi_name_path(name, path);
+}
+INSIDE int inside_name_fd(dlp_pipe *p) { return p->name_fd; }
+
+/* What dlpi_name_create and _remove look at. */
+static inline void inside_name_pipe(dlp_pipe *p, dlpi_pipe_rec *rec, const char *name, int fd) {
+    memset(p, 0, sizeof *p);
+    memset(rec, 0, sizeof *rec);
+    rec->pid = (int32_t)getpid();
+    p->region = (uint8_t *)rec;
+    p->name_fd = fd;
+    dlpi_copy_text(p->shm_name, sizeof p->shm_name, name);
+}
+INSIDE int inside_name_create(const char *name, int *fd, char *why) {
+    dlpi_pipe_rec rec;
+    dlp_pipe p;
+    int rc;
+    inside_name_pipe(&p, &rec, name, -1);
+    rc = dlpi_name_create(&p);
+    *fd = p.name_fd;
+    dlpi_copy_text(why, 256, p.err.message);
+    return rc;
+}
+INSIDE void inside_name_remove(const char *name, int fd) {
+    dlpi_pipe_rec rec;
+    dlp_pipe p;
+    inside_name_pipe(&p, &rec, name, fd);
+    dlpi_name_remove(&p);
+}
+#endif
 
 INSIDE int inside_forked(dlp_pipe *p) { return dlpi_forked(p); }
 INSIDE void inside_exported_lock(void) { pthread_mutex_lock(&dlpi_exported_lock); }

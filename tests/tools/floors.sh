@@ -10,6 +10,9 @@
 dir=build/floors
 . tests/rig/shell_rig
 fresh_dir
+for p in dlpipe dlpipe_shm dlpipe_s3; do
+    awk -v files=1 -f src/join.awk src/$p.h.in >$dir/$p.h.in || exit 1
+done
 
 awk '
 BEGIN {
@@ -23,7 +26,7 @@ BEGIN {
 function say(text) { print text }
 FNR == 1 && file != "" && lines > 900 { say(file ": lines") }
 FNR == 1 {
-    lines = 0; file = FILENAME; sub(/^src\//, "", file)
+    lines = 0; file = FILENAME; sub(/^src\/|^.*floors\//, "", file)
     folder = file; sub(/\/.*/, "", folder)
     manifest = file ~ /\.in$/
 }
@@ -56,10 +59,10 @@ END {
         if (its == "" || floor[its] > floor[ahead[a]]) say(part[1] ": " part[2] " is of " its)
     }
 }
-' src/dlpipe.h.in src/dlpipe_shm.h.in src/dlpipe_s3.h.in $(ls src/*/*.h | LC_ALL=C sort) |
+' $dir/dlpipe.h.in $dir/dlpipe_shm.h.in $dir/dlpipe_s3.h.in $(ls src/*/*.h | LC_ALL=C sort) |
     LC_ALL=C sort -u >$dir/found
 for f in src/*/*.h; do
-    grep -q "^#include \"${f#src/}\"" src/*.h.in || echo "${f#src/}: in no manifest"
+    grep -q "^#include \"${f#src/}\"" $dir/*.h.in || echo "${f#src/}: in no manifest"
 done >>$dir/found
 
 if [ "${1:-}" = list ]; then

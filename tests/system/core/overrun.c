@@ -1,6 +1,7 @@
 /* needs: parts split */
 /* DLPIPE_DEBUG: each kind of callback, wherever it runs, writes past or before what it was given,
    and is named; what was released is overwritten; who keeps to its row gives the same bytes. */
+/* own: hook: another one, with DLPIPE_DEBUG */
 #define DLPIPE_DEBUG
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"

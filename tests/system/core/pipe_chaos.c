@@ -1,6 +1,7 @@
 /* Random pipes whose every atomic access may be followed by a pause, a yield or a sleep: threads
    meet in orders that they meet in once a year. All bytes are computed a second time without a
    pipe. pipe_chaos [seed [seconds]] */
+/* own: hook: each access of an atomic may be late */
 #include "../../rig/atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"

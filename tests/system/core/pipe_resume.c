@@ -1,7 +1,7 @@
 /* needs: parts */
 /* Resume: from the state of every batch on, the rest of the run comes out as if it had never
    stopped. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
@@ -98,7 +98,7 @@ static int run_some(rig *r, int stop, seen *out, dlp_state *states) {
             CHECK(r->pipe.unordered || memcmp(&now, &states[n - 1], sizeof now) == 0);
             states[n - 1] = now;
             if (r->sampler.batches.save) {
-                dlpi_state s;
+                inside_state s;
                 memcpy(&s, &now, sizeof s);
                 CHECK(s.batch == 0 || s.sampler_bytes == 24); /* a state need not be replayed */
             }
@@ -239,7 +239,7 @@ static void resume__unordered_state_of_state__keeps_the_window(void) {
         for (int stop = 2; stop < 20; stop++) {
             dlp_state now;
             dlp_pipe *p;
-            dlpi_state was, is;
+            inside_state was, is;
             if (run_some(&r, stop, got, states) != stop) return;
             r.pipe.resume = &states[stop - 1];
             if (rig_open(&r, &p) != DLP_OK) return;
@@ -260,7 +260,7 @@ static void resume__unordered_wide_window__schedules_on(void) {
     static seen got[RUN_MAX];
     static dlp_state states[RUN_MAX];
     rig r;
-    dlpi_state wide;
+    inside_state wide;
     dlp_state state;
     dlp_pipe *p;
     dlp_stats stats;
@@ -271,7 +271,7 @@ static void resume__unordered_wide_window__schedules_on(void) {
     memcpy(&wide, &states[2], sizeof wide);
     for (int k = 1; k < 32; k++) wide.gaps[k / 8] = (uint8_t)(wide.gaps[k / 8] | 1u << k % 8);
     wide.gaps_used = 32;
-    wide.check = dlpi_state_hash(&wide);
+    inside_state_seal(&wide);
     memcpy(&state, &wide, sizeof state);
     r.pipe.resume = &state;
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -443,7 +443,7 @@ static void resume__forged_state__harmless(void) {
     for (int i = 0; i < 400; i++) {
         rig r;
         lists l;
-        dlpi_state forged;
+        inside_state forged;
         dlp_state state;
         dlp_pipe *p;
         dlp_batch *b;
@@ -473,7 +473,7 @@ static void resume__forged_state__harmless(void) {
             default: forged.epoch = v % 3;
             }
         }
-        forged.check = dlpi_state_hash(&forged);
+        inside_state_seal(&forged);
         memcpy(&state, &forged, sizeof state);
         r.pipe.resume = &state;
         if (rig_try(&r, &p, NULL) != DLP_OK) continue;
@@ -518,10 +518,10 @@ static void fuzz_rig(rig *r, lists *l, int kind) {
 }
 
 /* One field, a little beside what it was, or anything. */
-static void fuzz_state(dlpi_state *s, uint64_t *random) {
+static void fuzz_state(inside_state *s, uint64_t *random) {
     uint64_t v = test_random(random) >> test_pick(random, 64), k = test_pick(random, 3);
     uint64_t near = test_pick(random, 2) ? v : k - 1;
-    uint32_t bit = test_pick(random, test_pick(random, 2) ? 12 : DLPI_GAPS_MAX);
+    uint32_t bit = test_pick(random, test_pick(random, 2) ? 12 : INSIDE_GAPS);
     switch (test_pick(random, 8)) {
     case 0: s->epoch += near; break;
     case 1: s->batch += near; break;
@@ -538,21 +538,21 @@ static void fuzz_state(dlpi_state *s, uint64_t *random) {
     if (test_pick(random, 3) == 0) s->position = s->batch * 8;
 }
 
-static int fuzz_consumed(const dlpi_state *s, uint64_t k) {
+static int fuzz_consumed(const inside_state *s, uint64_t k) {
     if (k < s->batch) return 1;
     k -= s->batch;
-    return k < DLPI_GAPS_MAX && (s->gaps[k / 8] >> k % 8 & 1) != 0;
+    return k < INSIDE_GAPS && (s->gaps[k / 8] >> k % 8 & 1) != 0;
 }
 
 /* Written down once more, from what a state is said to be. */
-static int fuzz_canonical(const dlpi_state *s, int kind) {
+static int fuzz_canonical(const inside_state *s, int kind) {
     uint64_t most = kind == IN_STREAM ? (UINT64_C(1) << 48) / 8 : 10, left = 0;
     uint32_t used = 0;
     int tail = 0;
-    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+    for (uint32_t k = 0; k < INSIDE_GAPS; k++)
         if (fuzz_consumed(s, s->batch + k)) used = k + 1;
     for (uint32_t i = s->sampler_bytes; i < sizeof s->sampler; i++) tail |= s->sampler[i];
-    if (s->epoch >= DLPI_MAX_EPOCH || used != s->gaps_used || tail) return 0;
+    if (s->epoch >= inside_epochs_most() || used != s->gaps_used || tail) return 0;
     if (kind != WINDOWED && used > 0) return 0;
     if (kind == LISTED || kind == LISTED_AGAIN) {
         if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
@@ -566,12 +566,12 @@ static int fuzz_canonical(const dlpi_state *s, int kind) {
 }
 
 /* All of its epoch that the state does not call consumed, each once. */
-static void fuzz_run(rig *r, const dlpi_state *s) {
+static void fuzz_run(rig *r, const inside_state *s) {
     uint32_t got[10] = {0};
     dlp_pipe *p;
     dlp_batch *b;
     dlp_state now;
-    dlpi_state is;
+    inside_state is;
     CHECK(rig_open(r, &p) == DLP_OK);
     CHECK(dlp_pipe_state(p, NULL, &now) == DLP_OK);
     memcpy(&is, &now, sizeof is);
@@ -598,7 +598,7 @@ static void resume__never_saved__refused(void) {
         int kind = (int)test_pick(&random, FUZZED), n, good;
         rig r;
         lists l;
-        dlpi_state s;
+        inside_state s;
         dlp_state state;
         dlp_error err;
         fuzz_rig(&r, &l, kind);
@@ -613,7 +613,7 @@ static void resume__never_saved__refused(void) {
         memcpy(&s, &states[n - 1], sizeof s);
         CHECK(fuzz_canonical(&s, kind));
         for (uint32_t k = 1 + test_pick(&random, 3); k > 0; k--) fuzz_state(&s, &random);
-        s.check = dlpi_state_hash(&s);
+        inside_state_seal(&s);
         memcpy(&state, &s, sizeof state);
         good = fuzz_canonical(&s, kind);
         l.loose = 1;

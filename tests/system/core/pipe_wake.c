@@ -1,12 +1,15 @@
 /* needs: parts */
 /* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
-   may, must not take it in place of one that sleeps. The moments are arranged by hand. */
+   may, must not take it in place of one that sleeps. The moments are arranged by hand. So are slots
+   and cells of inputs that somebody has left half done. */
+/* own: hook: workers are held at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include "../../rig/pipe_rig.h"
+#include "../../rig/parts_rig.h"
 
 #define NOTE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_SEQ_CST)
 #define LOOK(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
@@ -230,10 +233,99 @@ static void wake__by_hand__right_waiters(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* A completer that was held up until its slot went on, to a batch without rows, closes nothing. */
+static void close__late_completer__leaves_a_newer_batch_alone(void) {
+    rig r;
+    dlp_pipe *p;
+    dlpi_unit t = {0, 0, 0, 0, 1, false};
+    dlpi_stage_words *words;
+    rig_init(&r, 100, 1);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    t.b = 0;
+    t.slot = dlpi_slot_of(p, 0);
+    words = dlpi_stage_words_at(p, t.slot, p->work[0]);
+    CHECK(dlpi_slot_at(p, t.slot)->sequence == 0 && words->ready == 0);
+    words->ready = 8; /* batch 7, which had no rows and touched no done word, is there */
+    dlpi_complete(&p->workers[0], &t, 1);
+    CHECK(words->ready == 8);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* ---- cells of inputs ---- */
+
+static parts_seen seen_;
+
+/* What a dead worker had, by hand: at each place where it may have died. */
+static void recover__each_step__part_is_loaded_again(void) {
+    for (int step = 0; step < 4; step++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlpi_worker *w;
+        dlpi_unit t;
+        const dlpi_death why = {9, false, NULL};
+        dlpi_input *cell;
+        uint64_t n = 0, loads;
+        parts_init(&r, &seen_, 20, NULL);
+        r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
+        if (parts_open(&r, &p) != DLP_OK) return;
+        w = &p->workers[p->source_stage->first_worker];
+        CHECK(dlpi_input_find(w, &t)); /* claimed */
+        cell = dlpi_input_at(p, t.slot);
+        if (step >= 1) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        if (step >= 2) dlpi_input_tries(w, t.slot, cell);
+        if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_INPUT_LOADED); /* nobody was told */
+        if (step == 2) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        loads = p->ctl->source_moves;
+        dlpi_input_recover(w, &why);
+        CHECK(p->ctl->source_moves > loads); /* a scheduler that found no free cell looks again */
+        dlpi_input_recover(w, &why);         /* may be done twice */
+        CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_INPUT_OPEN : DLPI_INPUT_LOADED));
+        CHECK(dlpi_gen(cell->state) == t.b);
+        CHECK(dlpi_fate_kills(cell->rec) == (step == 1 || step == 2));
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b), n++;
+        CHECK(n == parts_batches(&r) && seen_.wrong == 0 && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void claim__of_an_older_ticket__fails(void) {
+    parts_rig r;
+    dlp_pipe *p;
+    dlpi_worker *w;
+    dlpi_unit t;
+    dlpi_input *cell;
+    uint64_t read;
+    parts_init(&r, &seen_, 20, NULL);
+    r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
+    if (parts_open(&r, &p) != DLP_OK) return;
+    w = &p->workers[p->source_stage->first_worker];
+    CHECK(dlpi_input_find(w, &t));
+    cell = dlpi_input_at(p, t.slot);
+    read = dlpi_gen_word(t.b, DLPI_INPUT_OPEN);              /* what another has read */
+    cell->state = dlpi_gen_word(t.b + 100, DLPI_INPUT_OPEN); /* given to another part */
+    CHECK(!DLPI_CAS_SEQ(&cell->state, &read, dlpi_gen_word(t.b, 1)));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* This program has no dlpipe_shm.h. */
+static void alone__worker_processes__refused(void) {
+    parts_rig r;
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    parts_init(&r, &seen_, 20, NULL);
+    r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
+    CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_UNSUPPORTED && p == NULL);
+    CHECK(strcmp(err.stage, "parts") == 0 && strcmp(err.field, "placement") == 0);
+}
+
 int main(void) {
     sleep__last_look_of_the_scheduler__ordered_behind_its_word();
     wake__taken_while_falling_asleep__next_one_wakes_another();
     wake__first_worker_is_full__another_is_woken();
     wake__by_hand__right_waiters();
+    close__late_completer__leaves_a_newer_batch_alone();
+    recover__each_step__part_is_loaded_again();
+    claim__of_an_older_ticket__fails();
+    alone__worker_processes__refused();
     return test_end("pipe_wake");
 }

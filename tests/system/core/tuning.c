@@ -1,6 +1,6 @@
 /* Workers that are added and retired while the pipe runs: by whom, when, within which limits; that
    no byte depends on it; that those who are parked cost nothing. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
@@ -70,7 +70,7 @@ static int settles_once(void) {
     tuned(&r, 1, 1, 8);
     item_us = 2400;
     if (rig_open(&r, &p) != DLP_OK) return NOT_SETTLED;
-    p->tune.every_ns = 12000000;
+    inside_tune_every(p, 12000000);
     train(p, 11000, 0.3);
     dlp_pipe_stats(p, &s);
     rate = train(p, 11000, 0.2);
@@ -116,7 +116,7 @@ static int all_rest(dlp_pipe *p) {
 }
 
 /* What we write into the counters of each stage. */
-static struct { uint64_t busy_ns, cpu_ns, core_wait_ns; } written[2];
+static inside_figures written[2];
 
 static double core_waits; /* share of busy time that a stage waits for a core */
 
@@ -135,29 +135,23 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
     for (int i = 0; i < 20000 && !all_rest(p); i++) pause_us(1000);
     CHECK(all_rest(p));
     memset(written, 0, sizeof written);
-    p->tune.looks = 0;
-    p->cpus = 64;
-    dlpi_tune_look(p, UINT64_C(1) << 62);
+    inside_cpus(p, 64);
+    inside_tune_begin(p);
     return p;
 }
 
 /* 100 ms go by: the consumer waits this share of them, the stage is busy this share of its workers'
    time, cores this share of that. */
 static int look(dlp_pipe *p, int stage, double wait, double busy, double cores) {
-    const dlpi_stage *st = p->work[stage];
-    dlpi_worker_block *block = p->workers[st->first_worker].block;
-    double ns = 1e8 * busy * dlpi_active(p, st);
-    if (written[stage].busy_ns == 0) written[stage].busy_ns = DLPI_LOAD_RLX(&block->busy_ns);
-    if (written[stage].cpu_ns == 0) written[stage].cpu_ns = DLPI_LOAD_RLX(&block->cpu_ns);
+    const inside_figures own = inside_figures_of(p, stage);
+    double ns = 1e8 * busy * inside_active(p, stage);
+    if (written[stage].busy_ns == 0) written[stage].busy_ns = own.busy_ns;
+    if (written[stage].cpu_ns == 0) written[stage].cpu_ns = own.cpu_ns;
     written[stage].busy_ns += (uint64_t)ns;
     written[stage].cpu_ns += (uint64_t)(ns * cores);
     written[stage].core_wait_ns += (uint64_t)(ns * core_waits);
-    dlpi_bump(&p->ctl->wait_ns, (uint64_t)(1e8 * wait));
-    DLPI_STORE_RLX(&block->busy_ns, written[stage].busy_ns); /* it may note its own meanwhile */
-    DLPI_STORE_RLX(&block->cpu_ns, written[stage].cpu_ns);
-    DLPI_STORE_RLX(&block->core_wait_ns, written[stage].core_wait_ns);
-    dlpi_tune_look(p, p->tune.last_ns + 100000000);
-    return dlpi_active(p, st);
+    inside_tune_look(p, stage, (uint64_t)(1e8 * wait), &written[stage]);
+    return inside_active(p, stage);
 }
 
 static void tuning__by_the_numbers__added_one_by_one_up_to_max(void) {
@@ -183,6 +177,7 @@ static void tuning__by_the_numbers__added_one_by_one_up_to_max(void) {
 static void tuning__by_the_numbers__retired_down_to_min_and_no_flapping(void) {
     rig r;
     dlp_pipe *p = resting(&r, 5, 2, 5, 0);
+    dlp_stats s;
     int n, least = 9;
     if (p == NULL) return;
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 5);
@@ -199,7 +194,7 @@ static void tuning__by_the_numbers__retired_down_to_min_and_no_flapping(void) {
         n = look(p, 0, n < 4 ? 0.1 : 0, n < 4 ? 1 : 0.5, 0);
         if (i > 200 && n < least) least = n;
     }
-    CHECK(p->ctl->tunes < 30 && p->tune.at[0].patience >= 48);
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.tunes < 30 && inside_tune_patience(p, 0) >= 48);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -209,7 +204,7 @@ static void tuning__they_compute__no_more_than_cores(void) {
     dlp_stats s;
     int n = 0;
     if (p == NULL) return;
-    p->cpus = 3;
+    inside_cpus(p, 3);
     for (int i = 0; i < 30; i++) n = look(p, 0, 0.3, 1, 1);
     CHECK(n == 3);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.tunes == 3 && s.tune[2].reason == DLP_TUNE_CORES);
@@ -225,7 +220,7 @@ static void tuning__others_have_the_cores__no_more_than_cores(void) {
     dlp_stats s;
     int n = 0;
     if (p == NULL) return;
-    p->cpus = 3;
+    inside_cpus(p, 3);
     core_waits = 0.6;
     for (int i = 0; i < 30; i++) n = look(p, 0, 0.3, 1, 0.4);
     CHECK(n == 3);
@@ -240,8 +235,8 @@ static void tuning__two_stages__the_busier_one_grows(void) {
     rig r;
     dlp_pipe *p = resting(&r, 2, 0, 6, 1);
     if (p == NULL) return;
-    CHECK(look(p, 1, 0.3, 1, 0) == 3 && dlpi_active(p, p->work[0]) == 2);
-    CHECK(look(p, 0, 0.3, 1, 0) == 3 && dlpi_active(p, p->work[1]) == 3);
+    CHECK(look(p, 1, 0.3, 1, 0) == 3 && inside_active(p, 0) == 2);
+    CHECK(look(p, 0, 0.3, 1, 0) == 3 && inside_active(p, 1) == 3);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -314,7 +309,7 @@ static void tuning__changed_all_the_time__same_order_and_bytes(void) {
             CHECK(rc == DLP_OK);
             if (rc != DLP_OK) break;
             CHECK(rig_batch_same(&r, b, at / per, at % per) && (jumps || b->sequence == i));
-            if (p->stages[stage].tuned)
+            if (inside_tuned(p, stage))
                 CHECK(dlp_pipe_set_workers(p, stage, (int)test_pick(&seed, 4) + 1) == DLP_OK);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             at++;
@@ -473,15 +468,15 @@ static void cost__rises_at_once__runs_get_short_soon(void) {
     r.fetch.num_workers = 1;
     item_us = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
-    for (int i = 0; i < 128 * 2 + 1 || (i < 10000 && p->schedule.run_shift == 0); i++) {
+    for (int i = 0; i < 128 * 2 + 1 || (i < 10000 && inside_run_shift(p) == 0); i++) {
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         if (getenv("SHORT") && i > 128 * 2) break;
     }
-    if (!getenv("SHORT")) CHECK(p->schedule.run_shift > 0); /* a sanitizer's items are dear */
+    if (!getenv("SHORT")) CHECK(inside_run_shift(p) > 0); /* a sanitizer's items are dear */
     __atomic_store_n(&item_us, 100, __ATOMIC_RELAXED);
     for (int i = 0; i < 20; i++)
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
-    CHECK(p->schedule.run_shift == 0);
+    CHECK(inside_run_shift(p) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

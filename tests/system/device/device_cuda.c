@@ -1,6 +1,7 @@
 /* The CUDA device against a driver made here, which executes streams late and out of step, watches
    contexts, events and memory, and fails call by call; what is said without a driver; and, where
    there is one, the real thing. */
+/* own: hook: the library of a device is the test */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,6 +1,7 @@
 /* needs: split */
 /* The OpenCL device on whatever OpenCL there is (PoCL will do): bytes read back, buffers that late
    readers still need, failures call by call, and that all is given back. */
+/* own: hook: the calls of a device are watched */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,5 +1,6 @@
 /* Trace files, timelines and explanations, from lanes and stats that a small queueing simulation
    makes. Arguments: none to test; "draw DIR" to write sample pictures into a directory. */
+/* own: hook: each allocation may fail */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

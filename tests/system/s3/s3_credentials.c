@@ -2,6 +2,7 @@
    small servers in threads; and the credential cache that processes share. Nothing leaves
    127.0.0.1: each case begins with the machine's own variables unset, and metadata services
    switched off. */
+/* own: hook: mappings fail, and are looked at when they go */
 #define DLPIPE_IMPLEMENTATION
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

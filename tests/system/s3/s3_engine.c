@@ -1,6 +1,7 @@
 /* Requests in flight in one thread: order, bounds, memory, parts, connections, forks, and what
    happens where memory or system calls fail. A scripted server answers; what goes wrong between it
    and the client is in tests/system/s3/s3_faults.c. */
+/* own: hook: each system call may fail */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

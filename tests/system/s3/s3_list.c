@@ -1,5 +1,6 @@
 /* Lists: every key once and in order whatever the pages are; what is asked for; pages that are too
    large, cut, malformed or hostile. A scripted server lists a bucket of its own. */
+/* own: hook: each allocation may fail, and lists are held */
 #define _GNU_SOURCE
 #include <sched.h> /* musl declares calloc there */
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 
    Client and server run in one thread: the server's end is an SSL over memory, and the rig carries
    its bytes to the client's socket in pieces of the size that a case wants. */
+/* own: hook: another one, with OpenSSL */
 #if defined(__has_include)
 #if __has_include(<openssl/ssl.h>)
 #define DLPIPE_S3_OPENSSL

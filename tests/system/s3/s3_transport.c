@@ -1,6 +1,7 @@
 /* Connections that do not block: begun, brought forward, read, written, refused, reset, ended;
    plain ones and those of a TLS library that is plugged in. Names, by a resolver that answers as it
    is told. */
+/* own: hook: names are resolved by the test */
 #define DLPI_S3_GETADDRINFO fake_getaddrinfo
 #define DLPI_S3_FREEADDRINFO fake_freeaddrinfo
 #define DLPIPE_IMPLEMENTATION

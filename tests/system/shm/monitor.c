@@ -1,6 +1,7 @@
 /* What a monitor tells of a pipe is what the pipe tells of itself: of all kinds of pipes, from the
    same process and from another, of one that hangs or is stopped; of several in a process, of a
    newer layout, and of one that is gone. */
+/* own: inside: regions of a newer version, and damaged ones, are written */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"
 #include "../../rig/pipe_rig.h"

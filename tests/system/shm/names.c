@@ -1,8 +1,9 @@
 /* Names of pipes: made, found, in use, stale and taken over, removed; records that are not ours or
    damaged; a full /dev/shm; many creators at once. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe_shm.h"
 #include "../../rig/pipe_rig.h"
+#include <sys/file.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -18,10 +19,10 @@ static const char *name_of(const char *rest) {
     return to;
 }
 static const char *path_of(const char *rest) {
-    static char path[4][DLPI_NAME_PATH];
+    static char path[4][INSIDE_NAME_PATH];
     static unsigned turn;
     char *to = path[turn++ % 4];
-    dlpi_name_path(name_of(rest), to);
+    inside_name_path(name_of(rest), to);
     return to;
 }
 
@@ -76,10 +77,10 @@ static void name__made__leads_to_its_pipe_and_goes(void) {
     dlp_stats s;
     dlp_error e;
     struct stat st;
-    CHECK(rc == DLP_OK && p->name_fd >= 0);
+    CHECK(rc == DLP_OK && inside_name_fd(p) >= 0);
     CHECK(lstat(path_of("one"), &st) == 0 && (st.st_mode & 07777) == 0600 && S_ISREG(st.st_mode) &&
           st.st_uid == geteuid());
-    CHECK((fcntl(p->name_fd, F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK((fcntl(inside_name_fd(p), F_GETFD) & FD_CLOEXEC) != 0);
     CHECK(listed("one", &l) == 1 && l.pid == getpid() && l.alive == 1 && l.uid == geteuid() &&
           l.age_ms < 60000);
     CHECK(dlp_shm_remove_stale(name_of("one")) == 0 && there("one"));
@@ -172,29 +173,29 @@ static void stale__removed_by_lock_alone(void) {
 /* ---- records that are not what they should be ---- */
 
 static void record__damaged__is_an_error_and_taken_over(void) {
-    dlpi_name_rec good;
+    inside_name_rec good;
     int rc;
     dlp_pipe *p = named("good", &rc);
     int fd = open(path_of("good"), O_RDONLY | O_CLOEXEC);
     CHECK(rc == DLP_OK && read(fd, &good, sizeof good) == sizeof good);
     close(fd);
     for (int kind = 0; kind < 8; kind++) {
-        dlpi_name_rec bad = good;
+        inside_name_rec bad = good;
         unsigned char junk[512];
         size_t n = sizeof bad;
         dlp_monitor *m = NULL;
         dlp_pipe *q;
         dlp_error e;
         memset(junk, 0xa5, sizeof junk);
-        dlpi_copy_text(bad.name, sizeof bad.name, name_of("bad"));
-        bad.check = dlpi_name_check(&bad);
+        snprintf(bad.name, sizeof bad.name, "%s", name_of("bad"));
+        inside_name_seal(&bad);
         if (kind == 0) n = 0;
         if (kind == 1) n = sizeof bad - 1;
         if (kind == 2) bad.check ^= 1;
         if (kind == 3) memset(bad.name, 'a', sizeof bad.name);
         if (kind == 4) bad.pid = -1;
         if (kind == 5) bad.format++;
-        if (kind == 3 || kind == 4 || kind == 5) bad.check = dlpi_name_check(&bad);
+        if (kind == 3 || kind == 4 || kind == 5) inside_name_seal(&bad);
         put("bad", kind == 6 ? (void *)junk : (void *)&bad, kind == 6 ? sizeof junk : n, 0600);
         fd = open(path_of("bad"), O_RDWR | O_CLOEXEC);
         CHECK(flock(fd, LOCK_EX | LOCK_NB) == 0); /* as if it were alive */
@@ -215,14 +216,14 @@ static void record__damaged__is_an_error_and_taken_over(void) {
 
 /* A name is made and locked before its record is written: who comes in between waits. */
 static void record__not_written_yet__waited_for(void) {
-    dlpi_name_rec r;
+    inside_name_rec r;
     int rc, fd, status = 1;
     dlp_pipe *p = named("good", &rc);
     dlp_monitor *m = NULL;
     pid_t pid;
-    CHECK(rc == DLP_OK && pread(p->name_fd, &r, sizeof r, 0) == sizeof r);
-    dlpi_copy_text(r.name, sizeof r.name, name_of("late"));
-    r.check = dlpi_name_check(&r);
+    CHECK(rc == DLP_OK && pread(inside_name_fd(p), &r, sizeof r, 0) == sizeof r);
+    snprintf(r.name, sizeof r.name, "%s", name_of("late"));
+    inside_name_seal(&r);
     put("late", &r, 0, 0600);
     fd = open(path_of("late"), O_RDWR | O_CLOEXEC);
     CHECK(flock(fd, LOCK_EX | LOCK_NB) == 0);
@@ -244,12 +245,12 @@ static void record__of_another_pipe__does_not_lead_to_this_one(void) {
     int rc;
     dlp_pipe *p = named("token", &rc);
     dlp_monitor *m = NULL;
-    dlpi_name_rec r;
+    inside_name_rec r;
     dlp_error e;
-    CHECK(rc == DLP_OK && pread(p->name_fd, &r, sizeof r, 0) == sizeof r);
+    CHECK(rc == DLP_OK && pread(inside_name_fd(p), &r, sizeof r, 0) == sizeof r);
     r.token[1] ^= 1;
-    r.check = dlpi_name_check(&r);
-    CHECK(pwrite(p->name_fd, &r, sizeof r, 0) == sizeof r);
+    inside_name_seal(&r);
+    CHECK(pwrite(inside_name_fd(p), &r, sizeof r, 0) == sizeof r);
     CHECK(dlp_monitor_open(&m, name_of("token"), &e) == DLP_ERR_STATE && m == NULL);
     CHECK(unname(p) == DLP_OK);
 }
@@ -313,27 +314,19 @@ static void name__many_creators__one_at_a_time(void) {
         if (fork() != 0) continue;
         /* who has it may get no core for as long as the others need for all their tries */
         for (uint32_t k = 0; k < least || (k < most && inside[1] < least); k++) {
-            int rc;
-            dlp_pipe fake, *p = &fake; /* what dlpi_name_create looks at */
-            dlpi_pipe_rec rec;
-            memset(p, 0, sizeof *p);
-            memset(&rec, 0, sizeof rec);
-            rec.pid = (int32_t)getpid();
-            p->region = (uint8_t *)&rec;
-            p->name_fd = -1;
-            dlpi_copy_text(p->shm_name, sizeof p->shm_name, name_of("many"));
-            rc = dlpi_name_create(p);
+            char why[256];
+            int fd, rc = inside_name_create(name_of("many"), &fd, why);
             if (rc == DLP_OK) {
                 if (__atomic_add_fetch(&inside[0], 1, __ATOMIC_SEQ_CST) != 1) _exit(1);
                 __atomic_add_fetch(&inside[1], 1, __ATOMIC_SEQ_CST);
                 if (k % 3 == 0) sched_yield();
                 __atomic_sub_fetch(&inside[0], 1, __ATOMIC_SEQ_CST);
                 if (k % 5 == 0)
-                    close(p->name_fd); /* as a death would: stale */
+                    close(fd); /* as a death would: stale */
                 else
-                    dlpi_name_remove(p);
+                    inside_name_remove(name_of("many"), fd);
             } else if (rc != DLP_ERR_STATE) {
-                printf("%s\n", p->err.message);
+                printf("%s\n", why);
                 _exit(2);
             }
         }

@@ -1,6 +1,7 @@
 /* needs: cache */
 /* The cache shared by worker processes; one that dies with a cell half written. Processes that are
    added, retired and killed while the pipe runs. */
+/* own: hook: a worker dies at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"
@@ -193,10 +194,51 @@ static void shm_tuning__monitored__number_and_notes(void) {
     rig_free(&r);
 }
 
+/* A cell that somebody writes is neither read nor claimed; recovery empties the dead one's only. */
+static void cache__cell_being_written__left_alone_until_its_writer_is_dead(void) {
+    cache_case c;
+    dlp_pipe *p;
+    dlpi_cache_cell *cell;
+    dlpi_worker *w;
+    dlpi_unit t;
+    uint64_t words[3] = {11, 22, 33}, label = 0;
+    cache_case_init(&c, 16, 8);
+    c.bytes = 1 << 20;
+    if (cache_open(&c, &p) != DLP_OK) return;
+    w = &p->workers[p->fetch->first_worker];
+    cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, 5));
+    memset(&t, 0, sizeof t);
+    w->item.index = 5;
+    w->data[0] = words;
+    w->data[1] = &label;
+    cell->word = dlpi_cache_full(5) | 9; /* of worker 8 */
+    CHECK(!dlpi_cache_get(w, &t, 0));
+    dlpi_cache_put(w, 0, 0, false);
+    CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->block->kept_items == 0);
+    w->block->kept_cell = 6; /* we died before our swap: the cell is the other's */
+    dlpi_cache_recover(w);
+    CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->block->kept_cell == 0);
+    cell->word = dlpi_cache_full(5) | ((uint64_t)w->global + 1);
+    w->block->kept_cell = 6; /* we died behind it */
+    dlpi_cache_recover(w);
+    CHECK(cell->word == 0 && w->block->kept_cell == 0);
+    dlpi_cache_put(w, 0, 0, false);
+    CHECK(cell->word == dlpi_cache_full(5) && w->block->kept_items == 1 &&
+          w->block->kept_cell == 0);
+    w->block->kept_cell = 6; /* we died behind the full word */
+    dlpi_cache_recover(w);
+    words[0] = label = 1;
+    CHECK(cell->word == dlpi_cache_full(5) && dlpi_cache_get(w, &t, 0) && words[0] == 11);
+    w->item.index = 5 + (UINT64_C(1) << 48); /* no tag is ever taken for another */
+    CHECK(dlpi_cache_full(5 + (UINT64_C(1) << 48)) != dlpi_cache_full(5));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(void) {
     SHM_NEEDS("shm_cache");
     parent = getpid();
     all = shm_shared(sizeof *all);
+    cache__cell_being_written__left_alone_until_its_writer_is_dead();
     shm_cache__processes__share_what_each_fetched();
     shm_cache__writer_killed__cell_is_kept_by_another();
     shm_cache__monitored__hits_and_room();

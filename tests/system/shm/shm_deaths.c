@@ -3,7 +3,7 @@
    programs may have the cores for a while: what was late is tried again, up to five times, of which
    one must be in time; and after 20 s nothing may be left at all.
    shm_deaths [case] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
@@ -61,7 +61,7 @@ static bool again(int tries) {
 }
 
 static void await_restarts(dlp_pipe *p, uint64_t n) {
-    for (int i = 0; i < 20000 && DLPI_LOAD_RLX(&p->ctl->restarts) < n; i++) test_pause(1000000);
+    for (int i = 0; i < 20000 && inside_restarts(p) < n; i++) test_pause(1000000);
 }
 
 /* Signal a process, or the group of one, that the program told of. */
@@ -133,12 +133,12 @@ static void run_whole(program run, int arg, const char *what) {
 static int files_; /* descriptors that it had before */
 
 static void tell_pids(dlp_pipe *p) {
-    for (int i = 0; i < p->n_workers && i < 8; i++) {
-        for (int k = 0; k < 20000 && p->workers[i].process && p->workers[i].block->pid == 0; k++)
+    for (int i = 0; i < inside_workers(p) && i < 8; i++) {
+        for (int k = 0; k < 20000 && inside_is_process(p, i) && inside_pid(p, i) == 0; k++)
             test_pause(1000000);
-        set(&common->worker[i], p->workers[i].block->pid);
+        set(&common->worker[i], inside_pid(p, i));
     }
-    set(&common->supervisor, dlpi_shm_of(p)->supervisor);
+    set(&common->supervisor, inside_supervisor(p));
 }
 
 /* After close: no child, descriptor or mapping is left. */
@@ -413,15 +413,15 @@ static void worker_stopped(int deadline) {
     tell_pids(p);
     CHECK(take(&r, p, &k, 2) == DLP_OK);
     /* between two items it is not late: stop it again */
-    for (int i = 0; i < 200 && rc == DLP_OK && p->ctl->restarts == 0; i++) {
-        signal_to(p->workers[0].block->pid, SIGSTOP);
+    for (int i = 0; i < 200 && rc == DLP_OK && inside_restarts(p) == 0; i++) {
+        signal_to(inside_pid(p, 0), SIGSTOP);
         if (deadline == 0) break;
         test_pause((uint64_t)deadline * 3000000u);
-        if (p->ctl->restarts == 0) signal_to(p->workers[0].block->pid, SIGCONT);
+        if (inside_restarts(p) == 0) signal_to(inside_pid(p, 0), SIGCONT);
         rc = take(&r, p, &k, 2);
     }
     if (deadline) {
-        CHECK(rc == DLP_OK && p->ctl->restarts > 0);
+        CHECK(rc == DLP_OK && inside_restarts(p) > 0);
         CHECK(take(&r, p, &k, 10) == DLP_OK);
     } else {
         dlp_batch *b;
@@ -446,7 +446,7 @@ static void supervisor_stopped(int kind) {
         signal_to(get(&common->supervisor), SIGCONT);
         CHECK(take(&r, p, &k, 200) == DLP_OK);
         await_restarts(p, 2); /* these 200 may have come by one of them */
-        CHECK(p->ctl->restarts == 2);
+        CHECK(inside_restarts(p) == 2);
         signal_to(get(&common->supervisor), SIGSTOP);
     }
     close_in_time(p);
@@ -541,7 +541,7 @@ static void group_signalled(int kind) {
     signal_to_group(get(&common->supervisor), sig);
     for (int i = 0; i < 3; i++) signal_to(get(&common->worker[i]), sig);
     CHECK(take(&r, p, &k, 300) == DLP_OK);
-    CHECK(signals_ == 1 && p->ctl->restarts == 0);
+    CHECK(signals_ == 1 && inside_restarts(p) == 0);
     CHECK(getpgid(get(&common->worker[0])) == get(&common->supervisor));
     close_in_time(p);
     nothing_left();
@@ -796,8 +796,8 @@ static void late_retried(int kind) {
     r.dataset.fetch = late_once;
     if (rig_open(&r, &p) != DLP_OK) return;
     rc = take(&r, p, &k, 10000);
-    CHECK(p->ctl->restarts > 0);
-    if (p->ctl->restarts > 1)
+    CHECK(inside_restarts(p) > 0);
+    if (inside_restarts(p) > 1)
         was_late("an item that does not wait");
     else
         CHECK(rc == DLP_END && k == rig_batches(&r));
@@ -896,10 +896,10 @@ static void function_dies(int kind) {
     e = dlp_pipe_error(p);
     CHECK(rc == DLP_ERR_KILLED && strcmp(e->stage, kind == 3 ? "map" : "fetch") == 0);
     CHECK(strstr(e->message, "SIGKILL") != NULL);
-    CHECK(p->ctl->restarts >= 3 && p->ctl->restarts < 64);
+    CHECK(inside_restarts(p) >= 3 && inside_restarts(p) < 64);
     if (rc != DLP_ERR_KILLED || getenv("SAY")) {
         rig_say(p, rc);
-        printf("  kind %d: %d restarts in %d ms\n", kind, (int)p->ctl->restarts,
+        printf("  kind %d: %d restarts in %d ms\n", kind, (int)inside_restarts(p),
                (int)((test_now_ns() - from) / 1000000));
     }
     close_in_time(p);
@@ -966,25 +966,25 @@ static void words_of_the_dead(int arg) {
     e = dlp_pipe_error(p);
     CHECK(rc == DLP_ERR_CALLBACK && e->errnum == 0 && strstr(e->message, "returned -3") != NULL);
     if (e->errnum != 0) rig_say(p, rc);
-    CHECK(p->ctl->restarts > 0);
+    CHECK(inside_restarts(p) > 0);
     set(&common->go, 0);
     close_in_time(p);
     nothing_left();
 }
 
 /* The only worker has done all that it can do before another batch is taken, and sleeps. */
-static const dlpi_worker *await_rest(dlp_pipe *p, int32_t but_for) {
-    const dlpi_worker *w = &p->workers[p->fetch->first_worker];
+static void await_rest(dlp_pipe *p, int32_t but_for) {
     for (int i = 0; i < 20000; i++) {
-        int state = DLPI_LOAD_RLX(&w->block->state);
-        uint64_t all = 16 * (DLPI_LOAD_RLX(&p->ctl->delivered) + p->prefetch);
-        if (DLPI_LOAD_RLX(&w->block->pid) != but_for && DLPI_LOAD_RLX(&w->block->items) == all &&
+        dlp_stats s;
+        int state = inside_worker_state(p, 0);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        if (inside_pid(p, 0) != but_for &&
+            s.stages[2].items == 16 * (s.batches + s.prefetch_factor) &&
             (state == DLP_WORKER_STARVED || state == DLP_WORKER_BLOCKED))
-            return w;
+            return;
         test_pause(1000000);
     }
     CHECK(0);
-    return w;
 }
 
 /* A worker dies at work, and had nothing in hand: an error after so many deaths in a row (0), but
@@ -1004,11 +1004,11 @@ static void dies_holding_nothing(int kind) {
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
     for (int i = 0; i < deaths; i++) {
-        const dlpi_worker *w = await_rest(p, pid);
-        pid = DLPI_LOAD_RLX(&w->block->pid);
+        await_rest(p, pid);
+        pid = inside_pid(p, 0);
         signal_to(pid, SIGSTOP);
         CHECK(shm_state(pid, 'T'));
-        if (kind != 1) DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
+        if (kind != 1) inside_worker_says(p, 0, DLP_WORKER_BUSY);
         signal_to(pid, SIGKILL);
         await_restarts(p, (uint64_t)i + 1);
         if (kind != 2) continue;
@@ -1041,7 +1041,7 @@ static void dies_all_the_time(int kind) {
         dlp_batch *b;
         if (dlp_pipe_next_timeout(p, &b, 100) == DLP_OK) dlp_pipe_release(p, b);
         ms = (test_now_ns() - from) / 1000000;
-        n = DLPI_LOAD_RLX(&p->ctl->restarts);
+        n = inside_restarts(p);
         if (ms < 750) early = n;
     }
     CHECK(n < 64 + 4 + 4 + ms / 10);
@@ -1216,7 +1216,7 @@ static void huge_pages(int mode) {
     rig r;
     dlp_pipe *p = NULL;
     dlp_error err;
-    uint64_t k = 0, free_pages = dlpi_read_number("/proc/meminfo", "HugePages_Free:");
+    uint64_t k = 0, free_pages = inside_meminfo("HugePages_Free:");
     int rc;
     simple_rig(&r);
     r.pipe.shm = &shm;
@@ -1225,7 +1225,7 @@ static void huge_pages(int mode) {
         CHECK(rc == DLP_ERR_MEMORY && strstr(err.message, "nr_hugepages") != NULL);
     } else {
         CHECK(rc == DLP_OK && take(&r, p, &k, 100) == DLP_OK);
-        CHECK(mode == DLP_HUGE_NONE || p->region_bytes % (2u << 20) == 0);
+        CHECK(mode == DLP_HUGE_NONE || inside_region_bytes(p) % (2u << 20) == 0);
         tell_pids(p);
         signal_to(get(&common->worker[0]), SIGKILL);
         CHECK(take(&r, p, &k, 100) == DLP_OK);
@@ -1337,7 +1337,7 @@ static void backoff_is_no_delay(int threads) {
     if (threads) r.batch_map[0].workers.placement = DLP_PLACE_THREADS;
     if (rig_open(&r, &p) != DLP_OK) return;
     rc = take(&r, p, &k, 10000);
-    if (rc == DLP_ERR_DEADLINE || p->ctl->restarts > 0)
+    if (rc == DLP_ERR_DEADLINE || inside_restarts(p) > 0)
         was_late("a batch map that does not wait");
     else
         CHECK(rc == DLP_END && k == rig_batches(&r) && get(&common->inits) >= 3);
@@ -1406,7 +1406,7 @@ static void no_descriptors(int late) {
     signal_to(get(&common->worker[0]), SIGKILL); /* the spare replaces it, and has no successor */
     await_restarts(p, 1);
     test_pause(5000000);
-    signal_to(p->workers[0].block->pid, SIGKILL);
+    signal_to(inside_pid(p, 0), SIGKILL);
     test_pause(100000000); /* some workers are begun in vain */
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &before, NULL) == 0);
     CHECK(take(&r, p, &k, 100000) == DLP_END && k == 2 * rig_batches(&r));
@@ -1465,14 +1465,14 @@ static void forked_while_one_starts(int kind) {
     rig r;
     (void)kind;
     simple_rig(&r);
-    dlpi_begins_enter();
+    inside_begins(1);
     child = fork();
     if (child == 0) {
         dlp_pipe *p;
         alarm(20);
         _exit(rig_open(&r, &p) == DLP_OK && dlp_pipe_close(p) == DLP_OK ? 0 : 1);
     }
-    dlpi_claim_free(&dlpi_begins, 0);
+    inside_begins(0);
     CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
     nothing_left();
 }
@@ -1524,7 +1524,7 @@ static void stopped_often(int kind) {
     r.fetch.deadline_ms = 400;
     r.dataset.fetch = once_slow;
     if (rig_open(&r, &p) != DLP_OK) return;
-    group = dlpi_shm_of(p)->supervisor;
+    group = inside_supervisor(p);
     stopper = fork();
     if (stopper == 0) {
         await(&common->go, 1, 10000);
@@ -1537,7 +1537,7 @@ static void stopped_often(int kind) {
         _exit(kind);
     }
     rc = take(&r, p, &k, 10000);
-    if (rc == DLP_ERR_DEADLINE || p->ctl->restarts > 0)
+    if (rc == DLP_ERR_DEADLINE || inside_restarts(p) > 0)
         was_late("an item of 100 ms");
     else
         CHECK(rc == DLP_END && k == rig_batches(&r));

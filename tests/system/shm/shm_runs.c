@@ -6,6 +6,7 @@
    instruction of its step. Then each row is there once, in its place, as a pipe without workers
    wrote it down; no input that was made is made again, inputs and items are counted once. Callbacks
    write garbage first. shm_runs [seed [scene]] */
+/* own: hook: inputs come in runs, and the supervisor is the test */
 #define DLPIPE_NO_DEBUG /* whole regions are copied here */
 #define DLPIPE_IMPLEMENTATION
 #define DLPI_INPUT_RUN_NS UINT64_C(8000000000) /* however long inputs take, they come in runs */

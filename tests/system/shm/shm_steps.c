@@ -17,6 +17,7 @@
    it, stands at access j. In the end every row of every batch is there once, in order, with
    its bytes. Callbacks write garbage first, which differs from life to life, so that what is shown
    too early is seen; counters never go back. shm_steps [seed [case]] */
+/* own: hook: a worker dies at each access of an atomic */
 #include "../../rig/atomics_hook.h"
 
 /* A process may be told to stop before one of its atomic accesses, where that is near enough: it is

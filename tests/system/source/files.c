@@ -2,9 +2,7 @@
    reads come; errors that name the file; nothing left open and nothing written after the end.
 
    Submit and reap are driven here directly, in orders and moments that a pipe would seldom give. */
-#define DLPI_FILE_READ_MOST 3000u /* so that most files take several reads */
-#define DLPIPE_IMPLEMENTATION
-#define DLPIPE_SHM_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
@@ -63,8 +61,8 @@ static void remove_files(void) {
     CHECK(rmdir(dir) == 0);
 }
 
-static int count_fds(void) {
-    DIR *d = opendir("/proc/self/fd");
+static int count_in(const char *folder) {
+    DIR *d = opendir(folder);
     int n = 0;
     if (d == NULL) return -1;
     while (readdir(d)) n++;
@@ -72,10 +70,17 @@ static int count_fds(void) {
     return n;
 }
 
+static int count_fds(void) { return count_in("/proc/self/fd"); }
+
 static int has_ring(void) {
-    dlpi_uring u;
-    int has = dlpi_uring_open(&u, 1) == 0;
-    dlpi_uring_close(&u);
+    static const char *const none[1] = {"none"};
+    const dlp_field field = {"bytes", DLP_U8, 1, {MOST}, 1, 0};
+    const dlp_files_desc desc = {.n_items = 1, .paths = none, .fields = &field, .n_fields = 1};
+    dlp_files *f;
+    int has;
+    CHECK(dlp_files_open(&f, &desc, NULL) == DLP_OK);
+    has = strcmp(dlp_files_backend(f), "io_uring") == 0;
+    CHECK(dlp_files_close(f) == DLP_OK);
     return has;
 }
 
@@ -94,7 +99,6 @@ typedef struct place { /* of an item */
 static place places[FILES];
 static char fake_message[256]; /* where an item's words go */
 static int32_t fake_errnum;
-static dlp_call fake = {.message = fake_message, .errnum = &fake_errnum};
 
 static void place_set(uint64_t i) {
     place *p = &places[i];
@@ -103,7 +107,7 @@ static void place_set(uint64_t i) {
     p->item.index = i;
     p->item.data = p->data;
     p->item.length = p->length;
-    p->item.call = &fake;
+    p->item.call = inside_call(0, fake_message, &fake_errnum);
     p->data[0] = p->bytes;
 }
 
@@ -616,6 +620,7 @@ static void files__forbidden__threads_and_it_says_so(void) {
         if (child == 0) {
             driver d;
             dlp_files_desc desc = {.in_flight = 8};
+            int threads = count_in("/proc/self/task");
             test_failures = 0;
             if (!late && !forbid_uring()) _exit(77);
             driver_open(&d, &desc);
@@ -624,7 +629,7 @@ static void files__forbidden__threads_and_it_says_so(void) {
             driver_start(&d);
             CHECK(driver_run(&d, 0, FILES) == 8);
             check_all();
-            CHECK(((dlpi_files_worker *)d.state)->n_fetch_threads == 8);
+            CHECK(count_in("/proc/self/task") == threads + 8);
             driver_close(&d);
             fflush(stdout);
             _exit(test_failures != 0);
@@ -798,6 +803,7 @@ static void files__bad_descs__name_the_field(void) {
 }
 
 int main(void) {
+    inside_file_read_most = 3000; /* so that most files take several reads */
     if (!has_ring()) printf("no io_uring here: what needs it is left out\n");
     make_files();
     files__bad_descs__name_the_field();

@@ -1,10 +1,11 @@
 /* Items that are pushed: by threads and processes, one and several, with and without a worker;
    producers killed with an item begun, and their successors; full lanes by each rule; ends, stops
    and closes while somebody waits; and what is refused, files that are cut or changed among it. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/push_rig.h"
+#include "../../rig/inside_push.h"
 
 /* ---- threads ---- */
 
@@ -86,7 +87,6 @@ static int fetch_around(void *user, dlp_item *it) {
 static void callback_around__sees_each_item_unless_known(void) {
     for (int i = 0; i < 4; i++) {
         const int known = i / 2, workers = i % 2;
-        static dlpi_reader reader;
         uint64_t next[17] = {0};
         dlp_loader_desc d = {.batch_size = 16, .num_workers = workers};
         rig r = {NULL, NULL};
@@ -102,12 +102,11 @@ static void callback_around__sees_each_item_unless_known(void) {
         around.user = d.dataset.user;
         around.calls = 0;
         d.dataset.fetch = fetch_around;
-        reader = *d.dataset.reader;
-        reader.fetch = fetch_around;
-        if (known) d.dataset.reader = &reader;
+        if (known) d.dataset.reader = inside_reader(d.dataset.reader, fetch_around);
         CHECK(dlp_loader_open(&r.pipe, &d, NULL) == DLP_OK);
         CHECK(take_all(r.pipe, next, 16) == DLP_END && next[1] == 500);
-        CHECK(known && !DLPI_DEBUG ? around.calls < 100 : around.calls > 500); /* the end, too */
+        CHECK(known && !inside_debug() ? around.calls < 100
+                                       : around.calls > 500); /* the end, too */
         dlp_pusher_close(u);
         end(&r);
     }
@@ -183,7 +182,7 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
     d.dataset.open_end = is_stream;
     d.batch.last = DLP_LAST_PARTIAL;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-    if (!is_stream) CHECK(p->fetch->ops == &dlpi_fetch_ops);
+    if (!is_stream) CHECK(!inside_reads_on(p));
     while (dlp_pipe_next(p, &b) == DLP_OK) {
         for (uint32_t i = 0; i < b->count; i++)
             CHECK(((const uint64_t *)b->fields[0].data)[i] == due++);
@@ -252,10 +251,10 @@ static void batch_begun__rest_comes_or_stop__whole_or_short(void) {
 /* Who waits awake yields where producers, workers and consumer have not a core each. */
 static void awake__threads_above_cores__only_yields(void) {
     for (int workers = 0; workers < 2; workers++) {
-        uint32_t cpus = (uint32_t)dlpi_cpu_count();
+        uint32_t cpus = (uint32_t)inside_cpu_count();
         for (uint32_t writers = 1; writers <= cpus + 1; writers++) {
             rig r = begin((dlp_push_desc){.writers = writers}, workers, 8);
-            CHECK(r.pipe->wait.only_yields == (writers + (uint32_t)workers + 1 > cpus));
+            CHECK(inside_only_yields(r.pipe) == (writers + (uint32_t)workers + 1 > cpus));
             end(&r);
         }
     }
@@ -495,7 +494,7 @@ static void waiting__stop_and_close__end_it(void) {
         rig r = begin((dlp_push_desc){0}, 1, 8);
         dlp_batch *b = NULL;
         pthread_t t;
-        uint64_t from = dlpi_now_ns();
+        uint64_t from = test_now_ns();
         CHECK(dlp_pipe_next_timeout(r.pipe, &b, 30) == DLP_TIMEOUT);
         if (how == 0) {
             CHECK(pthread_create(&t, NULL, close_soon, r.push) == 0);
@@ -506,7 +505,7 @@ static void waiting__stop_and_close__end_it(void) {
             CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_STOPPED);
         }
         end(&r);
-        CHECK(dlpi_now_ns() - from < UINT64_C(10000000000));
+        CHECK(test_now_ns() - from < UINT64_C(10000000000));
     }
 }
 
@@ -584,15 +583,14 @@ static int open_path(const char *path, const dlp_field *fields, uint32_t n, dlp_
 
 /* The memory of a push, so many bytes of it, handed out by another program at the path. */
 static int open_made_up(const char *path, const uint8_t *bytes, size_t n, dlp_error *err) {
-    dlpi_door door = {.memory = -1, .reader = dlpi_pidfd_open(getpid())};
-    void *map = NULL;
-    int rc;
-    CHECK(dlpi_push_map(n, &door.memory, &map, NULL) == DLP_OK);
+    void *map = NULL, *door;
+    int rc, memory;
+    CHECK(inside_push_map(n, &memory, &map) == DLP_OK);
     memcpy(map, bytes, n);
-    CHECK(dlpi_door_open(&door, path, NULL) == DLP_OK);
+    CHECK((door = inside_door_open(path, memory, NULL)) != NULL);
     rc = open_path(path, FIELDS, 2, err);
-    dlpi_door_close(&door, path);
-    CHECK(munmap(map, n) == 0 && close(door.memory) == 0 && close(door.reader) == 0);
+    inside_door_close(door, path);
+    CHECK(munmap(map, n) == 0 && close(memory) == 0);
     return rc;
 }
 
@@ -635,18 +633,19 @@ static void memory__hostile__refused(void) {
     char path[96];
     dlp_push *s = NULL;
     dlp_error err = {0};
-    dlpi_push_head *head;
+    inside_push_head *head;
+    const void *memory;
     uint8_t *bytes;
-    size_t n;
+    uint64_t n;
     snprintf(path, sizeof path, "%s", in_rig("made-up"));
     CHECK(dlp_push_open(
               &s,
               &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .max_producers = 2, .writers = 1},
               &err) == DLP_OK);
-    n = (size_t)s->was.total_bytes;
+    memory = inside_push_memory(s, &n);
     bytes = malloc(n);
-    memcpy(bytes, s->head, n);
-    head = (dlpi_push_head *)(void *)bytes;
+    memcpy(bytes, memory, n);
+    head = (inside_push_head *)(void *)bytes;
     CHECK(open_made_up(path, bytes, n, &err) == DLP_OK);
     for (size_t cut = 1; cut < n; cut = cut < 256 ? cut + 16 : cut * 2)
         CHECK(open_made_up(path, bytes, cut, &err) == DLP_ERR_CORRUPT);
@@ -664,7 +663,7 @@ static void memory__hostile__refused(void) {
     CHECK(open_made_up(path, bytes, n, &err) == DLP_ERR_UNSUPPORTED);
     CHECK(strstr(err.message, "version 2") != NULL);
     head->version--;
-    head->flags = DLPI_PUSH_RAGGED;
+    head->flags = INSIDE_PUSH_RAGGED;
     CHECK(open_made_up(path, bytes, n, &err) == DLP_ERR_UNSUPPORTED);
     CHECK(strstr(err.message, "ragged") != NULL);
     free(bytes);
@@ -674,21 +673,22 @@ static void memory__hostile__refused(void) {
 /* What answers at the path is no push, or hands out a file that it may cut later. */
 static void door__hostile__refused(void) {
     char path[96];
-    static const char text[sizeof(dlpi_push_head) + 8];
+    static const char text[sizeof(inside_push_head) + 8];
     const char *file = rig_write("cuttable", text, sizeof text);
     dlp_error err = {0};
-    dlpi_door door = {.memory = open(file, O_RDWR), .reader = dlpi_pidfd_open(getpid())};
+    void *door;
+    int memory = open(file, O_RDWR);
     struct sockaddr_un at;
     struct sockaddr *name = (struct sockaddr *)(void *)&at;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     snprintf(path, sizeof path, "%s", in_rig("hostile"));
-    CHECK(dlpi_door_open(&door, path, &err) == DLP_OK);
+    CHECK((door = inside_door_open(path, memory, &err)) != NULL);
     CHECK(open_path(path, FIELDS, 2, &err) == DLP_ERR_CORRUPT);
     CHECK(strstr(err.message, "sealed") != NULL);
-    dlpi_door_close(&door, path);
-    CHECK(dlpi_door_address(&at, path) && bind(fd, name, sizeof at) == 0 && listen(fd, 1) == 0);
+    inside_door_close(door, path);
+    CHECK(inside_door_address(&at, path) && bind(fd, name, sizeof at) == 0 && listen(fd, 1) == 0);
     CHECK(open_path(path, FIELDS, 2, &err) == DLP_ERR_SYSTEM && err.errnum == EPROTOTYPE);
-    CHECK(close(door.memory) == 0 && close(door.reader) == 0 && close(fd) == 0);
+    CHECK(close(memory) == 0 && close(fd) == 0);
     CHECK(unlink(path) == 0);
 }
 
@@ -700,9 +700,9 @@ static void lane__damaged__an_error_that_names_the_producer(void) {
         dlp_batch *b = NULL;
         CHECK(push_one(u, 0, 0) == DLP_OK);
         if (how == 0)
-            memset(u->tx.lane.slots, 0xff, 8);
+            memset(inside_pusher_tx(u)->lane.slots, 0xff, 8);
         else
-            u->tx.lane.lane->tail += 1000;
+            inside_pusher_tx(u)->lane.lane->tail += 1000;
         CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_ERR_CALLBACK);
         CHECK(strstr(dlp_pipe_error(r.pipe)->message, "producer 3") != NULL);
         dlp_pusher_close(u);
@@ -727,9 +727,10 @@ static void lane__damaged_in_a_run__those_before_come(void) {
             if (i != 10) CHECK(push_one(u, i, 0) == DLP_OK);
             if (i != 10) continue;
             CHECK(dlp_pusher_begin(u, data, 0) == DLP_OK);
-            u->record = NULL;
-            memcpy(u->tx.lane.slots + i * u->tx.lane.record_bytes, &mark, 8);
-            CHECK(dlp_mpsc_commit(&u->tx, 1) == DLP_OK);
+            inside_pusher_forget(u);
+            memcpy(inside_pusher_tx(u)->lane.slots + i * inside_pusher_tx(u)->lane.record_bytes,
+                   &mark, 8);
+            CHECK(dlp_mpsc_commit(inside_pusher_tx(u), 1) == DLP_OK);
         }
         while ((rc = dlp_pipe_next_timeout(r.pipe, &b, SOON_MS)) == DLP_OK) {
             n += b->count;
@@ -758,7 +759,7 @@ static void lane__damaged_rows_left_out__ends(void) {
     CHECK(push_one(u, 0, 0) == DLP_OK && push_one(u, 1, 0) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK && b->count == 1);
     dlp_pipe_release(r.pipe, b);
-    u->tx.lane.lane->tail += 1000;
+    inside_pusher_tx(u)->lane.lane->tail += 1000;
     /* what was seen before the damage, and the row that is left out */
     for (int i = 0; i < 3 && (rc = dlp_pipe_next_timeout(r.pipe, &b, SOON_MS)) == DLP_OK; i++)
         dlp_pipe_release(r.pipe, b);
@@ -778,7 +779,7 @@ static void lane__damaged_and_tried_later__an_error(void) {
     CHECK(dlp_push_loader_open(&r.pipe, &r.push, &d, NULL) == DLP_OK);
     u = producer(r.push, 3);
     CHECK(push_one(u, 0, 0) == DLP_OK);
-    u->tx.lane.lane->tail += 1000;
+    inside_pusher_tx(u)->lane.lane->tail += 1000;
     CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(r.pipe)->message, "producer 3 is damaged") != NULL);
     dlp_pusher_close(u);
@@ -789,7 +790,7 @@ static void lane__damaged_and_tried_later__an_error(void) {
 static void bundle__damaged__looks_do_no_harm(void) {
     rig r = begin((dlp_push_desc){.capacity = 8}, 0, 1);
     dlp_pusher *u = producer(r.push, 3);
-    dlp_mpsc *bundle = dlpi_at(r.push->head, r.push->was.bundle_at);
+    dlp_mpsc *bundle = inside_push_bundle(r.push);
     dlp_push_stats s;
     CHECK(push_one(u, 0, 0) == DLP_OK);
     memset(bundle, 0xff, offsetof(dlp_mpsc, consumer_wake));

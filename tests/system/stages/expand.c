@@ -2,12 +2,12 @@
 /* Expanders and filters: bytes and order against a list written down by a direct program, with
    workers killed inside fetch and expand, resumed behind every batch; what is refused. expand
    [seed] */
-#define DLPIPE_IMPLEMENTATION
-#define DLPI_INPUT_RUN_NS UINT64_C(8000000000) /* however long they take, they come in runs */
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/pipe_rig.h"
+#include "../../rig/inside_parts.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/inputs_rig.h"
 #include <malloc.h>
@@ -278,8 +278,7 @@ static int64_t run(rig2 *r, dlp_state *states) {
         n++;
     }
     if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
-    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++)
-        if (dlpi_input_at(p, c)->run > seen->runs) seen->runs = dlpi_input_at(p, c)->run;
+    if (inside_input_run(p) > seen->runs) seen->runs = inside_input_run(p);
     ok &= dlp_pipe_close(p) == DLP_OK && rc == DLP_END;
     return ok ? n : -1;
 }
@@ -710,6 +709,7 @@ static void planned__then_a_map_that_replaces__refused(void) {
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     SHM_NEEDS("expand");
+    inside_input_run_ns = UINT64_C(8000000000); /* however long they take, they come in runs */
 #ifdef M_PERTURB
     mallopt(M_PERTURB, 0xa5); /* what is free is none of close's any more */
 #endif

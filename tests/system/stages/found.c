@@ -2,11 +2,12 @@
 /* Parts of unknown count: order and bytes against a list written down by a direct program, resumed
    behind every batch, by other numbers of ranks, with as few cells as will do; epochs' ends; part
    workers killed. found [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/pipe_rig.h"
+#include "../../rig/inside_parts.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/found_rig.h"
 
@@ -156,18 +157,12 @@ static void kill__part_workers_with_other_counts__as_written_down(uint64_t seed)
 /* What an epoch leaves out of 1,000 parts of 0..5,000 items where it ends with its shortest stream,
    and where it has as many steps as streams have on average; shares of all items, times 10^4. */
 static void weights__spread(uint64_t seed, bool weighed, uint64_t *drop, uint64_t *mean) {
-    static uint64_t memory[1000 * 12 / 8 + SPREAD + 8];
-    dlpi_found_plan q = {.n_inputs = 1000, .streams = SPREAD, .seed = seed, .shuffle_inputs = true};
     uint64_t of[SPREAD] = {0}, items[1000], all = 0, least = UINT64_MAX, above = 0;
+    const uint64_t key = seed;
+    uint32_t stream[1000];
     for (uint32_t i = 0; i < 1000; i++) all += items[i] = test_pick(&seed, 5001);
-    memcpy(memory, items, sizeof items);
-    q.weights = weighed ? memory : NULL;
-    q.first = memory + 1000;
-    q.members = (uint32_t *)(void *)(q.first + SPREAD + 1);
-    if (weighed) CHECK(dlpi_found_weights_bytes(&q) <= sizeof memory && dlpi_found_deal(&q));
-    for (uint64_t s = 0; s < SPREAD; s++)
-        for (uint64_t j = 0; j < dlpi_found_inputs(&q, s); j++)
-            of[s] += items[weighed ? q.members[q.first[s] + j] : dlpi_found_input(&q, 0, s, j)];
+    CHECK(inside_found_streams(weighed ? items : NULL, 1000, SPREAD, key, stream));
+    for (uint32_t i = 0; i < 1000; i++) of[stream[i]] += items[i];
     for (uint64_t s = 0; s < SPREAD; s++) {
         if (of[s] < least) least = of[s];
         if (of[s] > all / SPREAD) above += of[s] - all / SPREAD;

@@ -2,6 +2,7 @@
 /* The guard: what it finds and says, that each bad item is counted once by all policies, in threads
    and in processes, and when a worker dies at any of the accesses of a count and behind it.
    guard [N]: that death alone. */
+/* own: hook: a worker dies at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 
 static void death_here(const void *at);

@@ -4,6 +4,7 @@
    workers killed at each access of the joined stage, and of
    the first; resume at every batch; what is refused.
    join [N]: the deaths at access N alone. */
+/* own: hook: a worker dies at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 
 static void death_here(const void *at);

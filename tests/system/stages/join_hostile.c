@@ -2,6 +2,7 @@
 /* Joins and those who mean ill: a cache in front that writes what is not its own, states of another
    mix, plans against what is asked of the system, callbacks that say odd things, files that are
    joined, descs that are refused in words. */
+/* own: hook: allocations are counted */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>

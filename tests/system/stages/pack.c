@@ -2,6 +2,7 @@
 /* Packing: every byte of rows against a list written down by a direct program of the rule, with
    workers killed inside fetch, resumed behind every batch with other workers and ranks; what is
    planned, told and refused. pack [seed] */
+/* own: hook: allocations are counted */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>

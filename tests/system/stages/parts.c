@@ -1,10 +1,11 @@
 /* needs: parts split */
 /* Part queues: the order against one that is written down the slow way, what is loaded when, what
    becomes of a load that fails, where the consumer waits and where not. parts [seed] */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
+#include "../../rig/inside_parts.h"
 #include "../../rig/parts_rig.h"
 
 static parts_seen seen;
@@ -247,10 +248,12 @@ static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
 
 /* As few cells as will do, and up to 2 more. */
 static int seek_open(parts_rig *r, dlp_pipe **p, uint32_t more) {
+    dlp_stats s;
     int rc = parts_open(r, p);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return 0;
-    r->d.parts.queue_size = dlpi_parts_of(*p)->n_cells - 1 + more;
+    CHECK(dlp_pipe_stats(*p, &s) == DLP_OK);
+    r->d.parts.queue_size = (uint32_t)s.stages[2].cells - 1 + more;
     if (r->d.parts.queue_size < 2) r->d.parts.queue_size = 2;
     CHECK(dlp_pipe_close(*p) == DLP_OK);
     CHECK((rc = parts_open(r, p)) == DLP_OK);
@@ -314,7 +317,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
             }
             if (what == 2) continue; /* seek again */
             if (what == 3) {
-                bool open = p->epoch_open;
+                bool open = inside_epoch_open(p);
                 CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
                 if (open) epoch++, from = 0;
             }
@@ -338,7 +341,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (!r.d.loader.pipe.unordered) continue;
             CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK && dlp_pipe_seek(p, &at, NULL) == DLP_OK);
-            epoch = p->after.epoch;
+            epoch = inside_epoch_after(p);
         }
         CHECK(seen.wrong == 0);
         if (rc < 0) parts_say(rc, dlp_pipe_error(p));
@@ -397,7 +400,7 @@ static void queue__full__workers_wait(void) {
             parts_pause(5000);
             blocked = 0;
             for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
-                if (p->stages[w.stage].ops->kind == DLP_STAGE_PARTS)
+                if (w.stage == 2) /* part workers */
                     blocked += w.state == DLP_WORKER_BLOCKED;
         }
         CHECK(blocked == 2 && __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) == 7);
@@ -841,7 +844,6 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
     REFUSED(r.d.loader.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "dataset.open_end",
             "must be 0 with stage");
-    REFUSED(r.d.parts.workers.placement = 1, DLP_ERR_UNSUPPORTED, "parts", "placement", "");
     REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");
     r = good;
@@ -942,7 +944,7 @@ static void plan__cells__on_lines_of_their_own(void) {
         const dlp_plan_line *l = &plan.lines[i];
         sum += l->bytes;
         found += strcmp(l->what, "part cells") == 0 && l->count == 9 &&
-                 l->bytes_each == 4096 + DLPI_INPUT_GUARD;
+                 l->bytes_each == 4096 + inside_input_guard();
         found += strcmp(l->what, "part tables") == 0 && l->bytes >= 3 * 21 * 8;
     }
     CHECK(found == 2 && sum == plan.total_bytes);
@@ -1029,19 +1031,16 @@ static dlp_part_files wanted;
 /* One of those who want the file at once; its own part, which has no pipe but a worker's block. */
 static void *want_file(void *arg) {
     static uint64_t bytes[8][32];
-    static dlpi_worker_block blocks[8];
-    static dlpi_worker workers[8];
+    static char messages[8][256];
+    static int32_t errnums[8];
     uint64_t me = (uint64_t)(uintptr_t)arg;
     dlp_part part;
     int rc;
     memset(&part, 0, sizeof part);
-    workers[me].block = &blocks[me];
-    workers[me].note.message = blocks[me].message;
-    workers[me].note.errnum = &blocks[me].message_errno;
     part.data = bytes[me];
     part.index = 3;
     part.capacity = sizeof bytes[me];
-    part.call = &workers[me].note;
+    part.call = inside_call((int)me, messages[me], &errnums[me]);
     rc = dlp_part_files_load(&wanted, &part);
     if (rc == 0 && part.bytes == 21 * 8)
         for (uint64_t i = 0; i < 21; i++)
@@ -1148,21 +1147,17 @@ static int holds(const char *path, const char *text) {
 /* Want part 3, whose download works. */
 static int want_once(int *errnum) {
     static uint64_t bytes[32];
-    static dlpi_worker_block block;
-    static dlpi_worker worker;
+    static char message[256];
     dlp_part part;
     int rc;
     memset(&part, 0, sizeof part);
-    memset(&block, 0, sizeof block);
-    worker.block = &block;
-    worker.note.message = block.message;
-    worker.note.errnum = &block.message_errno;
+    message[0] = 0;
+    *errnum = 0;
     part.data = bytes;
     part.index = 3;
     part.capacity = sizeof bytes;
-    part.call = &worker.note;
+    part.call = inside_call(0, message, errnum);
     rc = dlp_part_files_load(&wanted, &part);
-    *errnum = block.message_errno;
     return rc;
 }
 

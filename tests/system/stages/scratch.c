@@ -3,6 +3,7 @@
    order with any number of workers of both, in threads and processes; errors of either; few cells;
    deaths in either callback, and at each of the accesses by which cells come and go.
    scratch [N]: death at the N-th access alone. */
+/* own: hook: a worker dies at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 
 static void death_here(int kind, const void *at);
@@ -78,6 +79,7 @@ typedef struct one {
     int maps, collate,
         long_one; /* maps 1: another map behind, which fails once for each 17th item */
     int slow_us, cached, joined, last; /* DLP_LAST_* */
+    int guarded; /* 1: a guard between scratch and the map; 2: it drops some items */
     uint64_t stop_after;
     const dlp_state *resume;
 } one;
@@ -196,15 +198,12 @@ static int join_item(void *user, dlp_item *it) {                       /* needs:
     memcpy(it->data[0], &more, sizeof more);                           /* needs: join */
     return 0;                                                          /* needs: join */
 } /* needs: join */
-static void zip(const one *o, dlp_pipe *p) { /* needs: join */
-    dlp_dataset ds = {                       /* needs: join */
-                      .n_items = ITEMS,
-                      .fields = &joined_field,
-                      .n_fields = 1,
-                      .fetch = join_item};                       /* needs: join */
-    dlp_join_desc join = {.fetch = {.dataset = &ds}};            /* needs: join */
-    join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE; /* needs: join */
-    dlp_pipe_add_join(p, &join);                                 /* needs: join */
+static void zip(const one *o, dlp_pipe *p) {                                       /* needs: join */
+    dlp_dataset ds = {.fields = &joined_field, .n_fields = 1, .fetch = join_item}; /* needs: join */
+    dlp_join_desc join = {.fetch = {.dataset = &ds}};                              /* needs: join */
+    ds.n_items = ITEMS;                                                            /* needs: join */
+    join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE;                   /* needs: join */
+    dlp_pipe_add_join(p, &join);                                                   /* needs: join */
 } /* needs: join */
 static bool zipped(const dlp_batch *b) {
     const uint64_t *more = b->fields[2].data;
@@ -212,6 +211,24 @@ static bool zipped(const dlp_batch *b) {
         if (b->valid[r] && more[r] != b->index[r] * 7 + 1) return false;
     return true;
 }
+
+/* Right behind scratch: it looks at what was read. */                      /* needs: guard */
+static void guard(const one *o, dlp_pipe *p, dlp_workers_desc w) {          /* needs: guard */
+    dlp_guard_field f[2] = {{"size", 1, RAW, 0, 0}, {"raw", 0, 255, 0, 0}}; /* needs: guard */
+    dlp_guard_desc d = {f, 2, w};                                           /* needs: guard */
+    if (o->guarded == 2) {                                                  /* needs: guard */
+        f[0].high = 40;                                                     /* needs: guard */
+        f[1].high = 254;                                                    /* needs: guard */
+        d.workers.on_error = DLP_ON_ERROR_DROP;                             /* needs: guard */
+    }                                                                       /* needs: guard */
+    dlp_pipe_add_guard(p, &d);                                              /* needs: guard */
+} /* needs: guard */
+/* Does it let the item pass where it drops some? */ /* needs: guard */
+static bool is_few(uint64_t index) {                 /* needs: guard */
+    for (uint32_t i = 0; i < raw_length(index); i++) /* needs: guard */
+        if (raw_byte(index, i) == 255) return false; /* needs: guard */
+    return raw_length(index) <= 40;                  /* needs: guard */
+} /* needs: guard */
 
 static void dress(const one *o, dlp_workers_desc *w, int n, int place) {
     w->num_workers = n;
@@ -246,6 +263,7 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_pipe_add_repeat(*to, &repeat);
     dlp_pipe_add_fetch(*to, &fetch);
     dlp_pipe_add_scratch(*to, &scratch);
+    if (o->guarded) guard(o, *to, decode.workers); /* needs: guard */
     dlp_pipe_add_map(*to, &decode);
     if (o->cached) dlp_pipe_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
     if (o->maps) dlp_pipe_add_map(*to, &later);
@@ -286,7 +304,7 @@ static result go(one *o) {
         usleep(10000); /* one that looks for more has a cell in hand until it sees the end */
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
     }
-    for (int i = 2; i < 5; i++) r.restarts += s.stages[i].restarts;
+    for (int i = 2; i < 6; i++) r.restarts += s.stages[i].restarts;
     memcpy(r.own, s.stages[3].own, sizeof r.own);
     now = NULL;
     dlp_pipe_close(p);
@@ -426,26 +444,47 @@ static void scratch__cache_behind__read_and_decoded_once(bool processes) {
     }
 }
 
-static void scratch__zipped_after_the_map__same(bool processes) {            /* needs: join */
-    for (int k = 0; k < 12; k++) {                                           /* needs: join */
-        one o = ordinary(k % 4, k % 3);                                      /* needs: join */
-        result want, got;                                                    /* needs: join */
-        o.joined = 1;                                                        /* needs: join */
-        o.cells = (uint32_t)k % 5;                                           /* needs: join */
-        o.maps = k % 5 == 4;                                                 /* needs: join */
-        o.cached = k % 4 == 3 && !o.maps;                                    /* needs: join */
-        o.fetcher = k % 4 == 1 ? DLP_FETCH_THREADS : 0;                      /* needs: join */
-        o.idempotent = k % 2;                                                /* needs: join */
-        want = expected(o);                                                  /* needs: join */
-        if (processes) o.fetchers = o.decoders = 2;                          /* needs: join */
-        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES; /* needs: join */
-        if (processes)
-            *(k % 4 < 2 ? &all->decodes : &all->reads) = 30 + (uint64_t)k;     /* needs: join */
+static void scratch__zipped_after_the_map__same(bool processes) {              /* needs: join */
+    for (int k = 0; k < 12; k++) {                                             /* needs: join */
+        one o = ordinary(k % 4, k % 3);                                        /* needs: join */
+        result want, got;                                                      /* needs: join */
+        o.joined = 1;                                                          /* needs: join */
+        o.cells = (uint32_t)k % 5;                                             /* needs: join */
+        o.maps = k % 5 == 4;                                                   /* needs: join */
+        o.cached = k % 4 == 3 && !o.maps;                                      /* needs: join */
+        o.fetcher = k % 4 == 1 ? DLP_FETCH_THREADS : 0;                        /* needs: join */
+        o.idempotent = k % 2;                                                  /* needs: join */
+        want = expected(o);                                                    /* needs: join */
+        if (processes) o.fetchers = o.decoders = 2;                            /* needs: join */
+        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES;   /* needs: join */
+        uint64_t *dies_at = k % 4 < 2 ? &all->decodes : &all->reads;           /* needs: join */
+        if (processes) *dies_at = 30 + (uint64_t)k;                            /* needs: join */
         got = go(&o);                                                          /* needs: join */
         same(&got, &want, "zipped");                                           /* needs: join */
         CHECK(got.rc == DLP_END && got.valid == 2 * ITEMS && got.own[0] == 0); /* needs: join */
     }                                                                          /* needs: join */
 } /* needs: join */
+
+static void scratch__guard_between__sees_what_was_read(bool processes) {     /* needs: guard */
+    uint64_t few = 0;                                                        /* needs: guard */
+    for (uint64_t x = 0; x < ITEMS; x++) few += is_few(x);                   /* needs: guard */
+    CHECK(few > 20 && few < ITEMS - 20);                                     /* needs: guard */
+    for (int k = 0; k < 12; k++) {                                           /* needs: guard */
+        one o = ordinary(processes ? 2 : k / 3, processes ? 2 : k % 4);      /* needs: guard */
+        result want = expected(o), got;                                      /* needs: guard */
+        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES; /* needs: guard */
+        o.cells = (uint32_t)k % 4;                                           /* needs: guard */
+        o.idempotent = k % 2;                                                /* needs: guard */
+        o.guarded = 1 + k / 2 % 2;                                           /* needs: guard */
+        if (processes && o.guarded == 1) all->decodes = 20 + (uint64_t)k;    /* needs: guard */
+        got = go(&o);                                                        /* needs: guard */
+        if (o.guarded == 2) want.valid = 2 * few;                            /* needs: guard */
+        if (o.guarded == 2) want.digest = got.digest;                        /* needs: guard */
+        same(&got, &want, "guarded");                                        /* needs: guard */
+        CHECK(got.own[0] == 0 && all->decodes == 0);                         /* needs: guard */
+        CHECK(got.restarts == (processes && o.guarded == 1));                /* needs: guard */
+    }                                                                        /* needs: guard */
+} /* needs: guard */
 
 static void scratch__too_long__error_names_field(void) {
     for (int k = 0; k < 3; k++) {
@@ -671,6 +710,7 @@ static void scratch__dies_at_any_access__nothing_lost(int64_t only) {
         one o = placed((int)(k % 12));
         if (only != 0 && k != only) continue;
         o.maps = k % 5 == 2;
+        o.guarded = k % 3 == 1; /* needs: guard */
         all->in_runs = k % 7 < 4;
         if (all->in_runs) o.cells = 0;
         if (o.maps) want = expected(o);
@@ -724,7 +764,8 @@ int main(int argc, char **argv) {
         scratch__padded_batch__looked_through_once();
         scratch__stage_behind_sends_back__read_again();
         scratch__cache_behind__read_and_decoded_once(false);
-        scratch__zipped_after_the_map__same(false); /* needs: join */
+        scratch__zipped_after_the_map__same(false);        /* needs: join */
+        scratch__guard_between__sees_what_was_read(false); /* needs: guard */
         scratch__too_long__error_names_field();
         scratch__too_long_once__tried_again();
         scratch__resumed__goes_on_exactly();
@@ -735,7 +776,8 @@ int main(int argc, char **argv) {
     if (why == NULL && argc < 2) {
         scratch__processes__same();
         scratch__cache_behind__read_and_decoded_once(true);
-        scratch__zipped_after_the_map__same(true); /* needs: join */
+        scratch__zipped_after_the_map__same(true);        /* needs: join */
+        scratch__guard_between__sees_what_was_read(true); /* needs: guard */
         scratch__killed_in_either_callback__nothing_lost();
         scratch__cell_given_up_by_the_dead__read_again();
     }

@@ -5,6 +5,7 @@
    few cells; resume at each batch with other workers; deaths in each callback, and at each of the
    accesses by which cells come and go; the plan; what is refused.
    scratch_join [N]: death at the N-th access alone. */
+/* own: hook: a worker dies at an access of an atomic */
 #include "../../rig/atomics_hook.h"
 
 static void death_here(int kind, const void *at);

@@ -1,5 +1,6 @@
 /* How many workers are kept awake, by what the consumer has measured and the cores there are; who
    is on whose core; what an item costs. */
+/* own: inside: what the consumer measures, and who shares its core, set by hand */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 

@@ -1,6 +1,6 @@
 /* Orders out of orders: mixes by weights, buckets of like lengths. "print" as argument: the
    numbers to pin, as C. */
-#define DLPIPE_IMPLEMENTATION
+#define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/pipe_rig.h"
@@ -47,16 +47,17 @@ static void check_spread(const uint64_t *weights, uint32_t n) {
     uint64_t worst = 0;
     for (uint32_t i = 0; i < n; i++) items[i] = 1, count[i] = 0;
     if ((m = mix_of(&d)) == NULL) return;
-    for (uint64_t t = 0; t < m->period; t++) {
+    for (uint64_t t = 0; t < inside_mix_period(m); t++) {
         count[dataset_at(m, 0, t)]++;
         for (uint32_t i = 0; i < n; i++) {
-            uint64_t have = count[i] * m->period, due = (t + 1) * m->part[i].weight;
+            uint64_t have = count[i] * inside_mix_period(m),
+                     due = (t + 1) * inside_mix_weight(m, i);
             uint64_t off = have > due ? have - due : due - have;
             if (off > worst) worst = off;
         }
     }
-    CHECK(worst < m->period || m->period == 1);
-    for (uint32_t i = 0; i < n; i++) CHECK(count[i] == m->part[i].weight);
+    CHECK(worst < inside_mix_period(m) || inside_mix_period(m) == 1);
+    for (uint32_t i = 0; i < n; i++) CHECK(count[i] == inside_mix_weight(m, i));
     dlp_mix_close(m);
 }
 
@@ -99,8 +100,8 @@ static void schedule__longest_period__is_made(void) {
     for (uint32_t i = 0; i < 1024; i++) items[i] = 3, sum += weights[i] = 1 + i * 2 % 2011;
     weights[1023] += (1u << 20) - sum;
     if ((m = mix_of(&d)) == NULL) return;
-    CHECK(m->period == 1u << 20);
-    for (uint64_t t = 0; t < m->period; t++) count += m->schedule[t] >> DLPI_MIX_RANK_BITS == 0;
+    CHECK(inside_mix_period(m) == 1u << 20);
+    for (uint64_t t = 0; t < inside_mix_period(m); t++) count += inside_mix_schedule(m, t) == 0;
     CHECK(count == 1);
     dlp_mix_close(m);
 }
@@ -112,6 +113,7 @@ static void draws__many_epochs__passes_without_gaps(void) {
     dlp_mix_desc d = three();
     dlp_mix *m;
     uint64_t drawn[3] = {0, 0, 0};
+    static const uint64_t first_of[] = {0, 1500, 1507};
     int changed[3] = {0, 0, 0};
     d.samples_per_epoch = 1237; /* fits neither the period nor a pass */
     if ((m = mix_of(&d)) == NULL) return;
@@ -122,7 +124,7 @@ static void draws__many_epochs__passes_without_gaps(void) {
             CHECK(dlp_mix_locate(m, index, &k, &item) == DLP_OK && item < three_items[k]);
             place = drawn[k]++ % three_items[k];
             if (place == 0)
-                for (uint64_t i = 0; i < three_items[k]; i++) seen[m->part[k].first + i] = 0;
+                for (uint64_t i = 0; i < three_items[k]; i++) seen[first_of[k] + i] = 0;
             CHECK(!seen[index]++);
             changed[k] += drawn[k] > three_items[k] && first[k][place] != item;
             if (drawn[k] <= three_items[k]) first[k][place] = item;
@@ -134,10 +136,9 @@ static void draws__many_epochs__passes_without_gaps(void) {
 static void shuffle__any_size__each_item_once(void) {
     static uint8_t seen[2100];
     for (uint64_t n = 1; n < 2100; n += n < 40 ? 1 : 53) {
-        dlpi_mix_part part = {.items = n, .key = 77};
         memset(seen, 0, sizeof seen);
         for (uint64_t x = 0; x < n; x++) {
-            uint64_t y = dlpi_mix_shuffled(&part, n, x);
+            uint64_t y = inside_mix_shuffled(n, 77, n, x);
             CHECK(y < n && !seen[y]);
             if (y < n) seen[y] = 1;
         }
@@ -149,13 +150,12 @@ static void shuffle__any_size__each_item_once(void) {
 static void shuffle__five_items__all_permutations_alike(void) {
     enum { PASSES = 12000 };
     static uint32_t count[3125];
-    dlpi_mix_part part = {.items = 5, .key = 12345};
     double chi = 0;
     int kinds = 0;
     for (uint64_t pass = 0; pass < PASSES; pass++) {
         uint32_t code = 0;
         for (uint64_t x = 0; x < 5; x++)
-            code = code * 5 + (uint32_t)dlpi_mix_shuffled(&part, pass, x);
+            code = code * 5 + (uint32_t)inside_mix_shuffled(5, 12345, pass, x);
         count[code]++;
     }
     for (size_t i = 0; i < COUNT(count); i++) {
@@ -173,13 +173,12 @@ static void shuffle__neighbours_and_passes__independent(void) {
     enum { N = 200, CELLS = 8 };
     const uint64_t PASSES = getenv("SHORT") ? 60 : 500;
     static double near[CELLS][CELLS], next[CELLS][CELLS];
-    dlpi_mix_part part = {.items = N, .key = 999};
     double expected = (double)(N * PASSES) / (CELLS * CELLS), chi_near = 0, chi_next = 0;
     for (uint64_t pass = 0; pass < PASSES; pass++)
         for (uint64_t x = 0; x < N; x++) {
-            uint64_t y = dlpi_mix_shuffled(&part, pass, x) * CELLS / N;
-            near[y][dlpi_mix_shuffled(&part, pass, (x + 1) % N) * CELLS / N]++;
-            next[y][dlpi_mix_shuffled(&part, pass + 1, x) * CELLS / N]++;
+            uint64_t y = inside_mix_shuffled(N, 999, pass, x) * CELLS / N;
+            near[y][inside_mix_shuffled(N, 999, pass, (x + 1) % N) * CELLS / N]++;
+            next[y][inside_mix_shuffled(N, 999, pass + 1, x) * CELLS / N]++;
         }
     for (int a = 0; a < CELLS; a++)
         for (int b = 0; b < CELLS; b++) {
@@ -226,10 +225,10 @@ static void epoch__until__as_many_as_items(void) {
         if ((m = mix_of(&d)) == NULL) return;
         for (uint64_t epoch = 0; epoch < 10; epoch++) {
             uint64_t count[6] = {0};
-            for (uint64_t i = 0; i < m->samples; i++) count[dataset_at(m, epoch, i)]++;
+            for (uint64_t i = 0; i < inside_mix_samples(m); i++) count[dataset_at(m, epoch, i)]++;
             for (uint32_t i = 0; i < n; i++) {
                 if (d.until == DLP_MIX_FIRST)
-                    CHECK(count[i] <= items[i] || m->samples == 1);
+                    CHECK(count[i] <= items[i] || inside_mix_samples(m) == 1);
                 else if (d.until == DLP_MIX_ALL || i == largest)
                     CHECK(count[i] >= items[i]);
             }
@@ -272,7 +271,7 @@ static void open__one_field_wrong__named(void) {
     d.weights = long_period;
     refused(&d, "mix.weights", "weights[2]");
     d.weights = fits; /* once divided by two */
-    if ((m = mix_of(&d)) != NULL) CHECK(m->period == 1 << 20);
+    if ((m = mix_of(&d)) != NULL) CHECK(inside_mix_period(m) == 1 << 20);
     dlp_mix_close(m);
     d = three();
     d.shuffle = 2;
@@ -322,7 +321,8 @@ static int check_mix_batch(const dlp_batch *b, const mix_run *run) {
     const uint64_t *pairs = b->fields[0].data;
     int ok = 1;
     for (uint32_t r = 0; r < b->count; r++) {
-        uint64_t index = dlp_mix_at(run->mix, b->epoch, (b->position + r) % run->mix->samples);
+        uint64_t index =
+            dlp_mix_at(run->mix, b->epoch, (b->position + r) % inside_mix_samples(run->mix));
         uint64_t item;
         uint32_t dataset;
         dlp_mix_locate(run->mix, index, &dataset, &item);
@@ -435,6 +435,23 @@ static dlp_buckets *buckets_of(const dlp_buckets_desc *d) {
     return b;
 }
 
+/* Its calls, as the sampler of a pipe has them. */
+static dlp_batch_sampler lists_of(dlp_buckets *b) {
+    dlp_sampler_desc d;
+    memset(&d, 0, sizeof d);
+    CHECK(dlp_buckets_sampler(b, &d) == DLP_OK && d.batches.user == b);
+    return d.batches;
+}
+static int buckets_begin(dlp_buckets *b, uint64_t epoch) { return lists_of(b).begin(b, epoch); }
+static int64_t buckets_next(dlp_buckets *b, uint64_t epoch, uint64_t *index, uint64_t most) {
+    return lists_of(b).next(b, epoch, index, most);
+}
+static int buckets_save(dlp_buckets *b, void *bytes) { return lists_of(b).save(b, bytes); }
+static int buckets_restore(dlp_buckets *b, const void *bytes, size_t n) {
+    return lists_of(b).restore(b, bytes, n);
+}
+static const char *buckets_why(dlp_buckets *b) { return lists_of(b).why(b); }
+
 static uint32_t longest_of(const uint64_t *index, int64_t n) {
     uint32_t longest = 0;
     for (int64_t i = 0; i < n; i++)
@@ -446,15 +463,15 @@ static uint32_t longest_of(const uint64_t *index, int64_t n) {
    place in the order. Returns the padding as a share of all tokens. */
 static double check_epoch(dlp_buckets *b, uint64_t epoch) {
     static uint8_t seen[TEXTS];
-    const dlp_buckets_desc *d = &b->d;
+    const dlp_buckets_desc *d = inside_buckets_desc(b);
     uint64_t index[1024], tokens = 0, padded = 0, at = 0, uneven = 0;
     int64_t n;
     int near = 1;
     dlp_permutation place;
     dlp_permutation_init(&place, TEXTS, d->seed, epoch);
     memset(seen, 0, sizeof seen);
-    CHECK(dlpi_buckets_begin(b, epoch) == 0);
-    while ((n = dlpi_buckets_next(b, epoch, index, 1024)) > 0) {
+    CHECK(buckets_begin(b, epoch) == 0);
+    while ((n = buckets_next(b, epoch, index, 1024)) > 0) {
         uint64_t longest = longest_of(index, n);
         CHECK(n <= d->batch_size && (!d->max_tokens || longest * (uint64_t)n <= d->max_tokens));
         uneven += n % d->divisible_by != 0;
@@ -467,7 +484,7 @@ static double check_epoch(dlp_buckets *b, uint64_t epoch) {
             at++;
         }
     }
-    CHECK(n == 0 && at == b->positions && near);
+    CHECK(n == 0 && at == inside_buckets_positions(b) && near);
     CHECK(uneven <= (d->last == DLP_LAST_PARTIAL) && (uneven || at % d->divisible_by == 0));
     return (double)(padded - tokens) / (double)padded;
 }
@@ -484,8 +501,8 @@ static void buckets__any_bounds__each_item_once_within_them(void) {
         d.shuffle = k % 5 != 0;
         if ((b = buckets_of(&d)) == NULL) return;
         for (uint64_t epoch = 0; epoch < 2; epoch++) check_epoch(b, epoch);
-        CHECK(d.last == DLP_LAST_PARTIAL ? b->positions == TEXTS
-                                         : TEXTS - b->positions < d.batch_size);
+        CHECK(d.last == DLP_LAST_PARTIAL ? inside_buckets_positions(b) == TEXTS
+                                         : TEXTS - inside_buckets_positions(b) < d.batch_size);
         dlp_buckets_close(b);
     }
 }
@@ -513,11 +530,11 @@ static int walk(dlp_buckets *b, uint64_t epoch, int64_t from, uint64_t *sums,
     int n = 0;
     for (; epoch < 2; epoch++) {
         int64_t rows;
-        if (from == 0) CHECK(dlpi_buckets_begin(b, epoch) == 0);
+        if (from == 0) CHECK(buckets_begin(b, epoch) == 0);
         from = 0;
-        while ((rows = dlpi_buckets_next(b, epoch, index, 64)) > 0) {
+        while ((rows = buckets_next(b, epoch, index, 64)) > 0) {
             sums[n] = digest(index, (size_t)rows);
-            if (states) CHECK(dlpi_buckets_save(b, states[n]) == 24);
+            if (states) CHECK(buckets_save(b, states[n]) == 24);
             n++;
         }
         CHECK(rows == 0);
@@ -544,7 +561,7 @@ static void buckets__restored_behind_any_batch__the_same_rest(void) {
     for (int k = 0; k < n; k += getenv("SHORT") ? 9 : 1) {
         uint64_t epoch;
         memcpy(&epoch, states[k], 8);
-        CHECK(dlpi_buckets_restore(again, states[k], 24) == 0);
+        CHECK(buckets_restore(again, states[k], 24) == 0);
         first = walk(again, epoch, 1, rest, NULL);
         CHECK(first == n - k - 1 && memcmp(rest, whole + k + 1, (size_t)first * 8) == 0);
     }
@@ -552,9 +569,9 @@ static void buckets__restored_behind_any_batch__the_same_rest(void) {
         uint8_t bad[24];
         memcpy(bad, states[5], sizeof bad);
         memset(bad + k, 0x7f, 8);
-        CHECK(dlpi_buckets_restore(again, bad, 24) < 0 && strlen(again->why) > 0);
+        CHECK(buckets_restore(again, bad, 24) < 0 && strlen(buckets_why(again)) > 0);
     }
-    CHECK(dlpi_buckets_restore(again, states[5], 16) < 0);
+    CHECK(buckets_restore(again, states[5], 16) < 0);
     dlp_buckets_close(b);
     dlp_buckets_close(again);
 }
@@ -650,11 +667,11 @@ static int text_fetch(void *user, dlp_item *it) {
 static const dlp_field text_field[] = {{"text", DLP_U32, 1, {64}, 1, 0}};
 
 static dlp_loader_desc text_loader(dlp_buckets *b, uint32_t rank, uint32_t world) {
-    dlp_loader_desc d = {.dataset = {.n_items = b->d.n_items,
+    dlp_loader_desc d = {.dataset = {.n_items = inside_buckets_desc(b)->n_items,
                                      .fields = text_field,
                                      .n_fields = 1,
                                      .fetch = text_fetch},
-                         .batch_size = b->d.batch_size,
+                         .batch_size = inside_buckets_desc(b)->batch_size,
                          .num_workers = 2,
                          .epochs = 2};
     CHECK(dlp_buckets_sampler(b, &d.sampler) == DLP_OK);
@@ -676,13 +693,13 @@ static void check_rank(const dlp_buckets_desc *desc, uint32_t rank, uint32_t wor
     if (b == NULL || lists == NULL) return;
     l = text_loader(b, rank, world);
     l.sampler.threaded = stop & 1;
-    CHECK(dlpi_buckets_begin(lists, 0) == 0);
+    CHECK(buckets_begin(lists, 0) == 0);
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
     while (p && dlp_pipe_next_timeout(p, &batch, 20000) == DLP_OK) {
-        int64_t rows = dlpi_buckets_next(lists, epoch, index, 64), mine;
+        int64_t rows = buckets_next(lists, epoch, index, 64), mine;
         if (rows == 0) {
-            CHECK(dlpi_buckets_begin(lists, ++epoch) == 0);
-            rows = dlpi_buckets_next(lists, epoch, index, 64);
+            CHECK(buckets_begin(lists, ++epoch) == 0);
+            rows = buckets_next(lists, epoch, index, 64);
         }
         mine = rows * (rank + 1) / world - rows * rank / world;
         ok &= batch->epoch == epoch && batch->count == mine;
@@ -700,7 +717,7 @@ static void check_rank(const dlp_buckets_desc *desc, uint32_t rank, uint32_t wor
         }
     }
     CHECK(ok && n > 10 && epoch == 1);
-    CHECK(dlpi_buckets_next(lists, epoch, index, 64) == 0);
+    CHECK(buckets_next(lists, epoch, index, 64) == 0);
     CHECK(dlp_pipe_error(p)->code == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     dlp_buckets_close(b);
@@ -738,13 +755,13 @@ static void pipe__buckets_of_a_mix__shares_stay(void) {
     d.order = &order;
     d.seed = 0; /* the order has one */
     if ((b = buckets_of(&d)) != NULL) {
-        CHECK(dlpi_buckets_begin(b, 0) == 0);
-        while ((rows = dlpi_buckets_next(b, 0, index, 64)) > 0)
+        CHECK(buckets_begin(b, 0) == 0);
+        while ((rows = buckets_next(b, 0, index, 64)) > 0)
             for (int64_t i = 0; i < rows; i++) count[index[i] >= 15000]++;
         CHECK(count[0] == 15000 && count[1] == 15000);
-        CHECK(dlpi_order_check(&order, TEXTS, NULL) == DLP_OK); /* nothing of the order before it */
+        CHECK(inside_order_check(&order, TEXTS) == DLP_OK); /* nothing of the order before it */
         CHECK(dlp_buckets_sampler(b, &order) == DLP_OK);
-        CHECK(dlpi_order_check(&order, TEXTS, NULL) == DLP_OK);
+        CHECK(inside_order_check(&order, TEXTS) == DLP_OK);
         CHECK(order.rank == 1 && order.world_size == 4 && order.threaded == 1);
     }
     dlp_buckets_close(b);

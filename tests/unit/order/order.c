@@ -4,9 +4,13 @@
    "print": the numbers to pin, as C. Randomness tests use fixed seeds, so that they pass or fail
    for ever; mutants of the generator (fewer rounds) are run through the same statistics and must
    fail them. */
-#define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../rig/inside.h"
 #include "../../rig/order.h"
 
 #ifndef ORDER_PINS_ONLY
@@ -83,7 +87,7 @@ static void multiply__pairs__as_schoolbook(void) {
     for (uint64_t i = 0; i < 20000; i++) {
         uint64_t a = dlp_hash(i, 0, 0, 0) >> (i % 64), b = dlp_hash(i, 1, 0, 0) >> (i / 64 % 64),
                  low;
-        uint64_t high = dlpi_multiply(a, b, &low);
+        uint64_t high = inside_multiply(a, b, &low);
         uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
         uint64_t carry = ((a0 * b0 >> 32) + (uint32_t)(a1 * b0) + (uint32_t)(a0 * b1)) >> 32;
         CHECK(low == a * b && high == a1 * b1 + (a1 * b0 >> 32) + (a0 * b1 >> 32) + carry,
@@ -94,16 +98,15 @@ static void multiply__pairs__as_schoolbook(void) {
 /* Without rejection one of each three neighbours would come twice as often. */
 static void below__three_quarters_of_range__unbiased(void) {
     uint64_t count[3] = {0};
-    dlpi_range range = dlpi_range_of(3 * TWO(62));
+    const uint64_t n = 3 * TWO(62);
     for (uint64_t i = 0; i < 300000; i++) {
-        uint64_t v = dlpi_below(range, dlp_hash(i, 0, 0, 0));
-        CHECK(v < range.n, "%llu", (ull)v);
+        uint64_t v = inside_below(n, dlp_hash(i, 0, 0, 0));
+        CHECK(v < n, "%llu", (ull)v);
         count[v % 3]++;
     }
     CHECK(absolute(chi_uniform(count, 3, 100000)) < 4.5, "%llu %llu %llu", (ull)count[0],
           (ull)count[1], (ull)count[2]);
-    CHECK(dlpi_below(dlpi_range_of(1), UINT64_MAX) == 0 &&
-              dlpi_below(dlpi_range_of(TWO(63)), UINT64_MAX) == TWO(63) - 1,
+    CHECK(inside_below(1, UINT64_MAX) == 0 && inside_below(TWO(63), UINT64_MAX) == TWO(63) - 1,
           "ends");
 }
 

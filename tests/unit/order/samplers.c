@@ -3,6 +3,7 @@
 
    No argument: all tests. "pins": only those that compare with pinned numbers. "print": the numbers
    to pin, as C. */
+/* own: inside: views of an order, its tables and its hash */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../rig/order.h"

@@ -1,6 +1,7 @@
 /* The claim link: words placed by hand, each call beside late and dead readers, and threads that
    claim, free and finish units of batches around the end of generations. SOAK=1: 50 times as long.
  */
+/* own: inside: the words of claims */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../rig/check.h"
@@ -224,9 +225,20 @@ static void threads__batches_and_frees__each_unit_done_once(void) {
     CHECK(rec.frees > 0);
 }
 
+/* Which of two generations is older, on both sides of the wrap. */
+static void older__both_sides_of_the_wrap__as_counted(void) {
+    const uint64_t mask = DLPI_GEN_MASK, half = UINT64_C(1) << (DLPI_GEN_BITS - 1);
+    CHECK(dlpi_older(4, 5) && !dlpi_older(5, 5) && !dlpi_older(6, 5));
+    CHECK(dlpi_older(mask, 0) && dlpi_older(mask, UINT64_C(1) << DLPI_GEN_BITS) &&
+          !dlpi_older(0, mask));
+    CHECK(dlpi_older(0, half) && !dlpi_older(half - 1, 0) && dlpi_older(half, 0));
+    CHECK(dlpi_older(mask - 3, 2) && !dlpi_older(2, mask - 3));
+}
+
 int main(void) {
     head__packed__read_back();
     older__around_the_end_of_generations__as_counted();
+    older__both_sides_of_the_wrap__as_counted();
     take__two_readers__one_has_it();
     take__late_reader__fails();
     freed__any_batch__claimed_by_one_who_reads_it_then();

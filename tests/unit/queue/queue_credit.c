@@ -1,6 +1,7 @@
 /* Credits and firsts: words placed by hand, threads that pass cells round by counters which wrap,
    many writers of one record, and processes that die with a cell or half-way through a record.
    SOAK=1: 50 times as long. */
+/* own: inside: the words of credits */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../rig/check.h"

@@ -1,5 +1,6 @@
 /* The gather link: words placed by hand, each call beside late closers and dead writers, and
    threads that complete rows while a reader takes batches in order. SOAK=1: 50 times as long. */
+/* own: inside: the words of rows that are done */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../rig/check.h"

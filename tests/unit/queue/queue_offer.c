@@ -1,4 +1,5 @@
 /* Offers: words placed by hand; and a thread that uses cells again beside readers that are late. */
+/* own: inside: the words of offers */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_shm.h"
 #include "../../rig/check.h"

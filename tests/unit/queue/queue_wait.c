@@ -2,6 +2,7 @@
    threads and processes, with the heavy barrier and without. System calls are counted and can be
    made to fail. Compiled once more to have membarrier refused throughout
    (queue_wait_nomembarrier.c). */
+/* own: hook: its system calls are counted */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 /* Answers of HTTP/1: what is found in them, wherever they are cut; those that are not right, with
    why; limits, exactly at them and one above; bodies read past the parser; answers made up at
    random, whose contents are known. */
+/* own: inside: the parser of answers */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_s3.h"
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* When to try again, when to ask twice, when to hold back: the policy alone, on a clock of the
    test's own. The runs at the end are of a small model of server and client, over many seeds. */
+/* own: inside: deadlines, hedges and limits, by a clock that the test sets */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_s3.h"
 

@@ -1,5 +1,6 @@
 /* Signatures, against those of the S3 documentation and of the published test suite of Signature
    Version 4; and what they stand on: hashes, URIs, times, endpoints, XML, JSON. */
+/* own: inside: hashes, signatures and parsers, against published cases */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe_s3.h"
 #include <ctype.h>
