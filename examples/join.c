@@ -46,7 +46,7 @@ static int numbered(void *user, dlp_item *item) {
     return 0;
 }
 
-/* Take all of a pipe. Returns the number of rows, or -1. wrong: rows with other data than theirs. */
+/* Take all of a pipe. Returns the number of rows, or -1. wrong: true if a row has other data. */
 static int take_all(dlp_pipe *p, int (*wrong)(const dlp_batch *b, uint32_t row, void *user),
                     void *user, int *n_wrong) {
     dlp_batch *b;
