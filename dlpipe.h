@@ -4075,7 +4075,8 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
 
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
    Workers   A node that names workers has workers of its own. The first fetch and the makers behind
-             it (expand, filter, pack) run in the same workers. One row of these names them.
+             it (expand, filter, pack) run in the same workers. One row of these names them, and one
+             says the capacity, which counts cells of inputs.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -4085,7 +4086,11 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. A field that ends in a map is in no later row.
              Such fields lie in cells. queue.capacity of their fetch node says how many cells.
-   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. */
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. Makers in a
+             row are one stage. It has the name of the expand or pack, or else of the first filter.
+             Errors of the fetch before them name this stage, too. The stage with the name of that
+             fetch only copies items into rows.
+   Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
 enum {
     DLP_LIST = 1,
@@ -4110,7 +4115,8 @@ enum {
 typedef struct dlp_node_list {
     uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch node
                          says how many */
-    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says */
+    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says. With a
+                         load node: of parts; load.shuffle_items says the order inside a part */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
                          batches, that of a source. Copied; what it points to is borrowed until
@@ -4141,7 +4147,8 @@ typedef struct dlp_node_fetch {
                          all its datasets follow each other, and have the same fields. 0: all items
                          */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                         fields above are then 0, but for in_flight and of. Copied; NULL: none */
+                         fields above are then 0, but for in_flight and of. A wire that fills in a
+                         sampler, too (>>tokens, >>arrays): that is list.order. Copied; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
@@ -4159,13 +4166,15 @@ typedef struct dlp_node_map {
 typedef struct dlp_node_batch {
     uint32_t batch_size;         /* rows of the global batch, of all ranks; required, 1..2^20 */
     int32_t last;                /* DLP_LAST_* */
-    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied */
+    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied. Else
+                                    workers of the node collate; num_workers 0: as many as batches
+                                    are ahead, at most 64, or none if the fetch has none */
     void *collate_user;          /* borrowed until close */
     const dlp_field *out_fields; /* with a collate: [n_out_fields] fields of the batch; NULL: those
                                     of the items; copied */
     uint32_t n_out_fields;
-    int32_t copy_workers; /* workers that copy items of unknown count into rows; 0: none for batches
-                             of up to 4096 bytes, else 2 at most; DLP_NONE: none */
+    int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows; 0: none
+                             for batches of up to 4096 bytes, else 2 at most; DLP_NONE: none */
 } dlp_node_batch;
 
 typedef struct dlp_node_transfer {
@@ -4182,9 +4191,9 @@ enum {
 /* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
-    uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
-                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
-                          which fields end: cells of these fields */
+    uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
+                          buffers. load, expand, filter, pack, and the fetch before these: cells of
+                          inputs. A fetch node of which fields end: cells of these fields */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -4220,7 +4229,8 @@ typedef struct dlp_node {
 
 /* Check a table, plan the pipe, allocate all that there is to allocate, and start the workers.
    out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
-   borrow. desc: copied; NULL is {0}. err: may be NULL; its stage is the name of a row.
+   borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
+   NULL is {0}. err: may be NULL; its stage is the name of a row.
    Returns DLP_OK; DLP_ERR_ARG (a field); DLP_ERR_GRAPH (rows that do not go together); or what
    dlp_pipe_start returns. After a failure nothing is left to close.
    Any thread, which is then the consumer. Allocates all that there is to allocate. */
@@ -4235,7 +4245,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
                           dlp_plan *out, dlp_error *err);
 
 /* Find the stage of a node by the node's name.
-   Returns the number of the stage. DLP_ERR_ARG: no stage has this name; a filter behind another
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
    maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
@@ -15619,9 +15629,9 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
                 pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+                       : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and many in flight");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
+                "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
         dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
                      "submit and reap with DLP_FETCH_ASYNC");
@@ -32603,9 +32613,8 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
     *to = dlpi_node_workers(t, a ? before : node);
     if (!a || !b) return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
-                       "it in one of them",
-                       before->name, node->name);
+                       "workers is set in \"%s\", too: they share workers; set it in one of them",
+                       before->name);
 }
 
 /* ---- the rows, before any is added ---- */
@@ -32629,21 +32638,14 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
     const char *const *from = node->from;
     if (from == NULL) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "from has %s; this verb takes records from %s",
-                           from[0] == NULL   ? "no name"
-                           : from[1] == NULL ? "a name"
-                                             : "names",
-                           i == 0 ? "no node" : "one node");
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
+                           i == 0 ? "be NULL: this row takes records from no node"
+                                  : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
-    for (uint32_t k = 0; k < t->n; k++)
-        if (k != i && t->nodes[k].name != NULL && strcmp(from[0], t->nodes[k].name) == 0)
-            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                               "from names \"%.31s\", which is not the row before; write the rows "
-                               "in the order of the data, as one chain",
-                               from[0]);
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                       "from names \"%.31s\", and no other row has this name", from[0]);
+                       "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
+                       "order of the data",
+                       from[0], t->nodes[i - 1].name);
 }
 
 /* What the verb of a row has no use for. */
@@ -32668,9 +32670,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: the queue after this node has none to choose", node->queue.capacity);
-    rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                     node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
-    return rc;
+    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
+                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }
 
 static int dlpi_table_check(const dlpi_table *t) {
@@ -32684,8 +32685,7 @@ static int dlpi_table_check(const dlpi_table *t) {
         if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
             return dlpi_node_bad(t, node,
                                  i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                                        : "begins a branch; a table is one chain, so DLP_LIST or "
-                                          "DLP_PUSH is its first row");
+                                        : "begins a branch; only the first row of a table may");
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;
@@ -33923,11 +33923,8 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
                 {"list.order.allow_uneven", (uint64_t)s->allow_uneven, 0}};
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, both[i].field,
-                               "%s is %" PRIu64
-                               "; set 0 here, and say it in the pipe's desc, or in "
-                               "workers",
-                               both[i].field, both[i].got);
+            return dlpi_bad(t->p, node->name, both[i].field,
+                            "0: the pipe's desc, or workers, say it", (int64_t)both[i].got);
     return DLP_OK;
 }
 
@@ -33961,12 +33958,17 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
         {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
     };
     dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
+    const int32_t open_end = node->list.open_end;
+    const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
     int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
-    if (t->load != NULL && node->list.open_end)
-        return dlpi_bad(t->p, node->name, "list.open_end", "0 before a load node", 1);
     t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
+    if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
+        return dlpi_bad(t->p, node->name, "list.open_end",
+                        "0 before a load node, and with n_items, shuffle or mix", 1);
+    if (t->n_items == 0 && !open_end && !counts)
+        return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlp_pipe_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
@@ -33979,13 +33981,9 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     rest.source = NULL;
     rest.in_flight = rest.of = 0;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.source.dataset",
-                            "what the wire of a source "
-                            "has set");
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
     if (!dlpi_all_zero(&rest, sizeof rest))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
-                           "fetch.source is given; leave the other fields of fetch 0, but for "
-                           "in_flight and of");
+        return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
     if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
         return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
     *f = *source;
@@ -34053,10 +34051,9 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     int rc =
         dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
-    if (rc == DLP_OK)
-        rc =
-            node->fetch.source != NULL ? dlpi_fetch_source(t, node, f) : dlpi_fetch_own(t, node, f);
-    if (rc != DLP_OK || (rc = dlpi_fetch_dataset(t, node, ds)) != DLP_OK) return rc;
+    if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
+    if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
     f->dataset = ds;
     return DLP_OK;
@@ -34126,13 +34123,12 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
+                         t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
         rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
-    if (rc == DLP_OK && t->batched && m->n_fields != 0)
-        rc = dlpi_bad(t->p, node->name, "map.n_fields", "0 after the batch", m->n_fields);
     return rc;
 }
 
@@ -34206,8 +34202,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     if (e->stay == e->all) return DLP_OK;
     if (t->ending != NULL)
         return dlpi_node_bad(t, node,
-                             "is the second fetch with fields that end; all of them must be of "
-                             "one fetch node");
+                             "is the second fetch with fields that end; let one fetch have them");
     if (moved && node->fetch.async != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                            "with async, the fields that end in \"%s\" must be the last of fields",
@@ -34226,13 +34221,12 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlp_pipe_add_scratch(t->p, &d);
 }
 
-/* The fields that a row above a map adds. */
+/* The fields that a row adds to those of the rows above it. */
 static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = NULL;
     *n = 0;
-    if (node->verb == DLP_MAP) *n = node->map.n_fields;
-    if (node->verb == DLP_MAP) return node->map.fields;
-    if (node->verb != DLP_FETCH) return NULL;
+    if (node->verb == DLP_MAP) return *n = node->map.n_fields, node->map.fields;
+    if (node->verb != DLP_FETCH || node->fetch.of > 1) return NULL; /* a mix has fields once */
     if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
@@ -34241,7 +34235,7 @@ static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
-    uint32_t n, all = 0, stay = 0, ending = 0;
+    uint32_t n, all = 0, stay = 0, ending = 0, left;
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
@@ -34257,6 +34251,12 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                                   ? (uint8_t)(0x80 | ending++)
                                   : (uint8_t)stay++;
     }
+    left = stay;
+    for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
+        dlpi_node_fields(row, &n);
+    if (left == 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends leaves no field for the batch; let the map add one");
     for (uint32_t i = 0; i < all; i++) {
         if (seen->at[i] >= 0x80) seen->at[i] = (uint8_t)(stay + (seen->at[i] & 0x7f));
         if (seen->at[i] != i) seen->n = all;
@@ -34266,47 +34266,35 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* ---- load, expand, filter, pack, window: items of unknown count ---- */
 
-/* Fields of a row's desc that something else says: the pipe's desc, the list, the queue. */
+/* A field of a row's desc that something else says: the pipe's desc, the list, the queue. */
 typedef struct dlpi_elsewhere {
     const char *field;
-    size_t at, bytes;
+    size_t at, bytes, from; /* from: its place in the pipe's desc; 0: it is not there */
     const char *where;
 } dlpi_elsewhere;
 
-#define DLPI_ELSEWHERE(type, field, where) \
-    { #field, offsetof(type, field), sizeof(((type *)0)->field), where }
-#define DLPI_ELSEWHERE_OF(type) \
-    DLPI_ELSEWHERE(type, streams, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, steps_per_epoch, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, uneven, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, shared_streams, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, agree, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, agree_user, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, queue_size, "queue.capacity"), \
-        DLPI_ELSEWHERE(type, workers, "workers of the node")
+#define DLPI_SAID(type, f, from, where) \
+    { #f, offsetof(type, f), sizeof(((type *)0)->f), from, where }
+#define DLPI_RUN(type, f) DLPI_SAID(type, f, offsetof(dlp_pipe_desc, f), "the pipe's desc")
+#define DLPI_COMMON(type) \
+    DLPI_RUN(type, streams), DLPI_RUN(type, steps_per_epoch), DLPI_RUN(type, uneven), \
+        DLPI_RUN(type, shared_streams), DLPI_RUN(type, agree), DLPI_RUN(type, agree_user), \
+        DLPI_SAID(type, queue_size, 0, "queue.capacity"), \
+        DLPI_SAID(type, workers, 0, "workers of the node")
 
-static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, const void *desc,
+/* Refuse such fields if the desc of a row sets them, and fill in what the pipe's desc says. */
+static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *desc,
                                const dlpi_elsewhere *e, size_t n) {
-    for (; n > 0; n--, e++)
-        if (!dlpi_all_zero((const uint8_t *)desc + e->at, e->bytes))
+    for (; n > 0; n--, e++) {
+        uint8_t *at = (uint8_t *)desc + e->at;
+        if (!dlpi_all_zero(at, e->bytes))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
                                "%s is set in the desc of the node; set 0 here, and %s instead",
                                e->field, e->where);
+        if (e->from != 0) memcpy(at, (const uint8_t *)t->d + e->from, e->bytes);
+    }
     return DLP_OK;
 }
-
-/* Fill in what the pipe's desc, the queue and the workers of a row say. */
-#define DLPI_FROM_TABLE(to, t, capacity, w) \
-    do { \
-        (to)->streams = (t)->d->streams; \
-        (to)->steps_per_epoch = (t)->d->steps_per_epoch; \
-        (to)->uneven = (t)->d->uneven; \
-        (to)->shared_streams = (t)->d->shared_streams; \
-        (to)->agree = (t)->d->agree; \
-        (to)->agree_user = (t)->d->agree_user; \
-        (to)->queue_size = (capacity); \
-        (to)->workers = (w); \
-    } while (0)
 
 /* ---- load, window ---- */
 
@@ -34325,14 +34313,15 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
 
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_elsewhere elsewhere[] = {
-        DLPI_ELSEWHERE_OF(dlp_part_desc), DLPI_ELSEWHERE(dlp_part_desc, n_parts, "list.n_items"),
-        DLPI_ELSEWHERE(dlp_part_desc, shuffle_parts, "list.shuffle"),
-        DLPI_ELSEWHERE(dlp_part_desc, window, "a window node")};
+        DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
+        DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
+        DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
     dlp_part_desc d = node->load;
     int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
-    DLPI_FROM_TABLE(&d, t, node->queue.capacity, node->workers);
+    d.queue_size = node->queue.capacity;
+    d.workers = node->workers;
     d.n_parts = t->n_items;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t, 1);
@@ -34344,15 +34333,16 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 
 /* Rows that make items of unknown count: they run in the same workers, one after the other. */
 typedef struct dlpi_makers {
-    const dlp_node *expand, *pack; /* NULL: none */
+    const dlp_node *maker; /* an expand or a pack; NULL: filters alone */
     dlpi_keeps of_inputs, of_items;
-    uint64_t id; /* of all of them, for the fingerprint */
-    uint32_t n;  /* rows */
+    uint64_t id;       /* of all of them, for the fingerprint */
+    uint32_t n;        /* rows */
+    uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
 } dlpi_makers;
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    dlpi_keeps *k = m->expand != NULL ? &m->of_items : &m->of_inputs;
+    dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
@@ -34362,36 +34352,38 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
 }
 
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    static const dlpi_elsewhere elsewhere[] = {
-        DLPI_ELSEWHERE_OF(dlp_expand_desc),
-        DLPI_ELSEWHERE(dlp_expand_desc, window, "a window node")};
-    if (m->expand != NULL)
+    if (m->maker != NULL)
         return dlpi_node_bad(t, node, "stands after another expand; make the items in one of them");
     if (node->expand.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    m->expand = node;
+    m->maker = node;
     if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
-    return dlpi_node_elsewhere(t, node, &node->expand, DLPI_ROWS(elsewhere));
+    return DLP_OK;
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->pack != NULL) return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
-    m->pack = node;
-    return m->expand == NULL ? DLP_OK
-                             : dlpi_node_bad(t, node,
-                                             "packs what an expand makes; make the "
-                                             "documents in fetch");
+    if (m->maker != NULL)
+        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
+    m->maker = node;
+    return DLP_OK;
 }
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
     m->workers = dlpi_node_workers(t, by);
+    m->capacity = t->waits != NULL ? t->waits->queue.capacity : 0;
     for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
+        if (node->queue.capacity != 0 && m->capacity != 0)
+            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
+                            node->queue.capacity);
+        m->capacity += node->queue.capacity;
         if (node == by) continue;
         if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
         if (!dlpi_all_zero(&node->workers, sizeof node->workers)) by = node;
@@ -34431,29 +34423,35 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
         m->workers = dlpi_fetch_workers(t->waits, m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
-    if (t->fetched || m->expand != &t->nodes[t->at])
-        return dlpi_node_bad(t, &t->nodes[t->at],
-                             "must stand after the first fetch (an expand after the list, too)");
-    if (m->expand->expand.n_fields == 0)
-        return dlpi_bad(t->p, m->expand->name, "expand.n_fields", "1..16 without a fetch before it",
+    if (m->maker->expand.n_fields == 0)
+        return dlpi_bad(t->p, m->maker->name, "expand.n_fields", "1..16 without a fetch before it",
                         0);
     *f = (dlp_fetch_desc){.dataset = ds};
     *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     return DLP_OK;
 }
 
-/* The stage that makes items; its first row names it. */
+/* The stage that makes items. Its pack or expand names it, else its first filter. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = &t->nodes[t->at];
+    static const dlpi_elsewhere of_expand[] = {
+        DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
+    const dlp_node *node = m->maker != NULL ? m->maker : &t->nodes[t->at];
     dlp_expand_desc d = {.expand = NULL};
-    if (m->pack != NULL) {
-        dlp_pack_desc k = m->pack->pack;
-        DLPI_FROM_TABLE(&k, t, m->pack->queue.capacity, m->workers);
+    int rc;
+    t->p->node = node->name;
+    if (node->verb == DLP_PACK) {
+        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)};
+        dlp_pack_desc k = node->pack;
+        rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));
+        k.queue_size = m->capacity;
+        k.workers = m->workers;
         k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;
-        return dlp_pipe_add_pack(t->p, &k);
+        return rc != DLP_OK ? rc : dlp_pipe_add_pack(t->p, &k);
     }
-    if (m->expand != NULL) d = (node = m->expand)->expand;
-    DLPI_FROM_TABLE(&d, t, node->queue.capacity, m->workers);
+    if (m->maker != NULL) d = node->expand;
+    if ((rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(of_expand))) != DLP_OK) return rc;
+    d.queue_size = m->capacity;
+    d.workers = m->workers;
     d.id = m->id;
     d.window = dlpi_window_after(t, m->n);
     return dlp_pipe_add_expand(t->p, &d);
@@ -34465,9 +34463,9 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     dlp_dataset made = *f->dataset;
     int32_t n = m->workers.num_workers > 2 ? 2 : m->workers.num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    if (m->expand != NULL && m->expand->expand.n_fields > 0) {
-        made.fields = m->expand->expand.fields;
-        made.n_fields = m->expand->expand.n_fields;
+    if (m->maker != NULL && m->maker->verb == DLP_EXPAND && m->maker->expand.n_fields > 0) {
+        made.fields = m->maker->expand.fields;
+        made.n_fields = m->maker->expand.n_fields;
     }
     if (dlpi_filter_bytes(&made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = 0;
@@ -34479,18 +34477,29 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     return dlp_pipe_add_fetch(t->p, f);
 }
 
+/* Rows like these stand together, behind the first fetch, or behind the list. */
+static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
+    if (t->load != NULL)
+        return dlpi_node_bad(t, node, "stands after a load node; do its work in that node's load");
+    if (t->waits == node - 1 || (t->at == 1 && node->verb == DLP_EXPAND)) return DLP_OK;
+    return dlpi_node_bad(t, node,
+                         "must stand directly after the first fetch, an expand or a filter "
+                         "(an expand also after the list)");
+}
+
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.n = 0};
     dlp_fetch_desc f;
     dlp_dataset ds;
     dlpi_expand *x;
-    int rc = dlpi_makers_rows(t, &m);
+    int rc = dlpi_makers_place(t, node);
+    if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
     if (rc != DLP_OK) return rc;
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node,
-                             "makes items of unknown count, which are dealt in runs: "
-                             "queue.deal of the list must be DLP_DEAL_RUNS");
+                             "needs queue.deal DLP_DEAL_RUNS in the list: items of "
+                             "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     x = t->p->stages[rc].self;
     x->of_inputs = m.of_inputs;
@@ -34523,10 +34532,8 @@ static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
                      "at most 4096; with DLP_DEAL_TURNS at most 4096 / num_workers");
     if (rc != DLP_OK) return rc;
     if (asked != 0 && asked != each)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "queue.capacity",
-                           "queue.capacity is %" PRId64 ", and prefetch_factor of the pipe's desc "
-                           "is %d; set one of the two",
-                           each, (int)asked);
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0, or as prefetch_factor of the pipe's desc", each);
     if (each == 0 && dlpi_table_turns(t)) each = 2;
     t->p->d.prefetch_factor = (int32_t)(each * workers);
     return DLP_OK;
@@ -34544,6 +34551,9 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
     if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    if (d->copy_workers != 0 && (!t->unknown || t->load != NULL))
+        return dlpi_bad(t->p, node->name, "batch.copy_workers",
+                        "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
     to.batch_workers = to.workers.num_workers;
     return dlp_pipe_add_batch(t->p, &to);
@@ -34607,9 +34617,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
     if (t->of != 0 && t->of < t->nodes[0].list.mix->n)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
-                           "dataset %" PRIu32 " of the mix has no fetch node: %" PRIu32
-                           " datasets want one each, with of = 1 to %" PRIu32,
-                           t->of + 1, t->nodes[0].list.mix->n, t->nodes[0].list.mix->n);
+                           "dataset %" PRIu32 " of the mix has no fetch node; add it", t->of + 1);
     field = t->unknown ? NULL : dlpi_run_given(t->d, false);
     if (field != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,

@@ -1,10 +1,10 @@
 /* actors: several processes play a small game and push what they see; a learner takes batches.
 
-   The game: a walk on a grid of 6 x 6 from one corner to the other, around a wall; each step costs
-   1, the goal gives 20, after 60 steps it is over. The learner keeps a table of values (Q-learning,
-   Watkins 1989) in memory that the actors read, so they play better as it learns. One actor is
-   killed on the way and a successor takes its place. What an actor pushed is in a batch once; of
-   the step that it had begun nothing is seen.
+   The game: a walk on a grid of 6 x 6 from one corner to the other, around a wall. Each step costs
+   1, the goal gives 20, and the game ends after 60 steps. The learner keeps a table of values
+   (Q-learning, Watkins 1989) in memory that the actors read, so they play better as it learns. One
+   actor is killed on the way, and a successor takes its place. Each pushed step is in one batch. A
+   step that the killed actor had only begun is in no batch.
 
      actors [ACTORS [BATCHES]]    3 actors, 600 batches of 64 steps
 
@@ -64,13 +64,11 @@ static int act(const dlp_push *push, const table *t, uint32_t number, uint64_t s
         int cell = 0;
         for (int k = 0; k < MOST_STEPS && cell != GOAL && rc == DLP_OK; k++, n++) {
             uint64_t r = dlp_hash(seed, n, 0, 0);
-            int way = r % 5 == 0 ? (int)(r >> 32) % MOVES : best(t, cell);
-            step s = {cell, way < 0 ? -way : way, 0, 0, (int32_t)dlp_pusher_number(out)};
+            int way = r % 5 == 0 ? (int)(r >> 33) % MOVES : best(t, cell), to = move(cell, way);
+            step s = {cell, way, to, to == GOAL, (int32_t)dlp_pusher_number(out)};
             const void *data[1] = {&s};
-            s.to = move(cell, s.way);
-            s.is_over = s.to == GOAL;
             rc = dlp_pusher_push(out, data, DLP_FOREVER); /* waits while the lane is full */
-            cell = s.to;
+            cell = to;
         }
     }
     dlp_pusher_close(out);
@@ -97,20 +95,21 @@ int main(int argc, char **argv) {
     int actors = argc > 1 ? atoi(argv[1]) : 3, most = argc > 2 ? atoi(argv[2]) : 600, bad = 0;
     table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     dlp_field field = {.name = "step", .dtype = DLP_I32, .ndim = 1, .shape = {5}};
-    dlp_push_loader_desc desc = {
-        .push = {.fields = &field, .n_fields = 1, .capacity = 128, .writers = (uint32_t)actors},
-        .loader = {.batch_size = BATCH, .num_workers = 1},
-    };
+    dlp_push_desc lanes = {
+        .fields = &field, .n_fields = 1, .capacity = 128, .writers = (uint32_t)actors};
+    dlp_node nodes[] = {{.name = "steps", .verb = DLP_PUSH, .workers = {.num_workers = 1}},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
     uint64_t of[17] = {0};
     pid_t pids[17] = {0};
     dlp_pipe *pipe = NULL;
-    dlp_push *push = NULL;
     dlp_batch *batch = NULL;
     dlp_error err;
     int n = 0, status;
     if (t == MAP_FAILED || actors < 1 || actors > 16) return 1;
-    if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK)
+    if (dlp_push_open(&nodes[0].push.source, &lanes, &err) != DLP_OK ||
+        dlp_nodes_open(&pipe, DLP_NODES(nodes), NULL, &err) != DLP_OK)
         return fprintf(stderr, "%s\n", err.message), 1;
+    dlp_push *push = nodes[0].push.source;
     for (int i = 1; i <= actors; i++) pids[i] = start_actor(push, t, (uint32_t)i, (uint64_t)i);
     while (n < most && dlp_pipe_next(pipe, &batch) == DLP_OK) {
         const step *s = batch->fields[0].data;

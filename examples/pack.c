@@ -27,21 +27,6 @@ static int fetch(void *user, dlp_item *item) {
     return 0;
 }
 
-static int wire(dlp_pipe *pipe, const dlp_pack_desc *pack) {
-    static const dlp_field field = {"tokens", DLP_U16, 1, {LONGEST}, 1, 0};
-    const dlp_dataset dataset = {.n_items = DOCUMENTS,
-                                 .fields = &field,
-                                 .n_fields = 1,
-                                 .fetch = fetch,
-                                 .writes_all_bytes = 1};
-    dlp_pipe_add_sampler(pipe, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .seed = 1});
-    dlp_pipe_add_repeat(pipe, &(dlp_repeat_desc){.epochs = 1});
-    dlp_pipe_add_pack(pipe, pack);
-    dlp_pipe_add_fetch(pipe, &(dlp_fetch_desc){.dataset = &dataset, .workers.num_workers = 1});
-    dlp_pipe_add_batch(pipe, &(dlp_batch_desc){.batch_size = BATCH});
-    return dlp_pipe_start(pipe);
-}
-
 /* What a training step would do: attention inside segments, and for each token but the last of a
    segment the next one as its label. Returns how many of these there are. */
 static uint64_t step(const dlp_batch *batch, uint64_t *sum) {
@@ -70,7 +55,16 @@ static double attention(const dlp_batch *batch) {
 }
 
 /* One epoch. Returns 0, or 1 after an error. */
-static int epoch(const char *what, const dlp_pack_desc *pack) {
+static int epoch(const char *what, dlp_pack_desc pack) {
+    const dlp_field field = {"tokens", DLP_U16, 1, {LONGEST}, 1, 0};
+    const dlp_node nodes[] = {
+        {.name = "documents", .verb = DLP_LIST, .list = {.n_items = DOCUMENTS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &field, .n_fields = 1}},
+        {.name = "pack", .verb = DLP_PACK, .pack = pack, .workers = {.num_workers = 2}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}},
+    };
     uint64_t labels = 0, sum = 0;
     double whole = 0;
     const uint64_t *own;
@@ -79,18 +73,18 @@ static int epoch(const char *what, const dlp_pack_desc *pack) {
     dlp_error err;
     static dlp_stats stats;
     int rc;
-    if (dlp_pipe_open(&pipe, NULL, &err) != DLP_OK) return puts(err.message), 1;
-    rc = wire(pipe, pack);
-    while (rc == DLP_OK && (rc = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
+    if (dlp_nodes_open(&pipe, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
+        return puts(err.message), 1;
+    while ((rc = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         labels += step(batch, &sum);
         whole += attention(batch);
         dlp_pipe_release(pipe, batch);
     }
     if (rc != DLP_END) puts(dlp_pipe_error(pipe)->message);
     if (rc == DLP_END) dlp_pipe_stats(pipe, &stats);
+    own = stats.stages[dlp_node_stage(pipe, "pack")].own;
     dlp_pipe_close(pipe);
     if (rc != DLP_END) return 1;
-    own = stats.stages[2].own; /* the stage added third */
     printf("%-25s %4d rows, %5d segments, %7d tokens, %5.2f %% padding; %7d labels, mean %d; "
            "%2.0f %% of attention\n",
            what, (int)own[DLP_PACK_ROWS], (int)own[DLP_PACK_SEGMENTS], (int)own[DLP_PACK_TOKENS],
@@ -100,17 +94,14 @@ static int epoch(const char *what, const dlp_pack_desc *pack) {
 }
 
 int main(int argc, char **argv) {
-    const dlp_pack_desc cut = {.tokens = T, .max_segments = SEGMENTS, .workers.num_workers = 2};
-    const dlp_pack_desc overlap = {
-        .tokens = T, .max_segments = SEGMENTS, .overlap = 1, .workers.num_workers = 2};
-    dlp_pack_desc fit = {.tokens = T,
-                         .max_segments = SEGMENTS,
-                         .rule = DLP_PACK_FIT,
-                         .window = 64,
-                         .workers.num_workers = 2};
+    const dlp_pack_desc cut = {.tokens = T, .max_segments = SEGMENTS};
+    dlp_pack_desc overlap = cut, fit = cut;
     if (argc > 1) return fprintf(stderr, "usage: %s\n", argv[0]), 2;
-    if (epoch("cut", &cut) || epoch("cut, a token repeated", &overlap)) return 1;
-    if (epoch("fitted, of 64 documents", &fit)) return 1;
+    overlap.overlap = 1;
+    if (epoch("cut", cut) || epoch("cut, a token repeated", overlap)) return 1;
+    fit.rule = DLP_PACK_FIT;
+    fit.window = 64;
+    if (epoch("fitted, of 64 documents", fit)) return 1;
     fit.window = 512;
-    return epoch("fitted, of 512 documents", &fit);
+    return epoch("fitted, of 512 documents", fit);
 }

@@ -10,10 +10,9 @@
    many steps of this life, -f shards to be made in an empty DIR (120), -p: no comparison with two
    plain threads that do the same without a pipe, and without an order.
 
-   A shard is a file of records of 32 bytes through gzip. load reads it, and keeps what is quiet;
-   fetch turns a record into the numbers of its features. What the ranks learn from is told by one
-   sum over all rows and their places: it is the same for any number of ranks, of workers, and of
-   lives. */
+   A shard is a gzipped file of records of 32 bytes. load reads it, and keeps the quiet positions.
+   fetch turns a record into the numbers of its features. One sum over all rows and their places
+   tells what the ranks learn from. It is equal for any number of ranks, workers and lives. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 
@@ -103,8 +102,7 @@ static int make_shard(uint64_t shard) {
         if (gzwrite(f, &r, sizeof r) != (int)sizeof r) break;
     }
     if (f != NULL && gzclose(f) == Z_OK) return 1;
-    fprintf(stderr, "positions: can't write %s\n", path);
-    return 0;
+    return fprintf(stderr, "positions: can't write %s\n", path), 0;
 }
 
 static int find_shards(const options *o) {
@@ -190,31 +188,33 @@ static int fetch(void *user, dlp_item *item) {
 /* ---- one rank ---- */
 
 static int open_rank(const options *o, int rank, const dlp_state *from, dlp_pipe **p) {
-    static const dlp_field fields[] = {
-        {"features", DLP_U16, 1, {FEATURES}, 0, 0},
-        {"target", DLP_F32, 0, {0}, 0, 0},
-    };
-    dlp_error err;
-    dlp_parts_desc d = {
-        .parts = {.n_parts = n_shards,
+    static const dlp_field fields[] = {{"features", DLP_U16, 1, {FEATURES}, 0, 0},
+                                       {"target", DLP_F32, 0, {0}, 0, 0}};
+    const dlp_node nodes[] = {
+        {.name = "shards", .verb = DLP_LIST, .list = {.n_items = n_shards, .shuffle = 1}},
+        {.name = "parts",
+         .verb = DLP_LOAD,
+         .load = {.load = load,
                   .max_part_bytes = MOST * sizeof(record),
                   .max_items = MOST,
                   .min_items = LEAST,
-                  .streams = STREAMS,
-                  .window = WINDOW,
-                  .steps_per_epoch = o->steps,
-                  .load = load,
-                  .workers = {.num_workers = o->workers}},
-        .loader = {.dataset = {.fields = fields, .n_fields = 2, .fetch = fetch},
-                   .batch_size = BATCH,
-                   .shuffle = 1,
-                   .seed = 3,
-                   .sampler = {.rank = (uint32_t)rank, .world_size = (uint32_t)o->ranks},
-                   .pipe = {.resume = from}},
+                  .shuffle_items = 1},
+         .workers = {.num_workers = o->workers}},
+        {.name = "window", .verb = DLP_WINDOW, .window = {.items = WINDOW}},
+        {.name = "decode",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = fields, .n_fields = 2}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}},
     };
-    if (dlp_parts_open(p, &d, &err) == DLP_OK) return 1;
-    fprintf(stderr, "positions: %s %s: %s\n", err.stage, err.field, err.message);
-    return 0;
+    const dlp_pipe_desc desc = {.seed = 3,
+                                .streams = STREAMS,
+                                .steps_per_epoch = o->steps,
+                                .rank = (uint32_t)rank,
+                                .world_size = (uint32_t)o->ranks,
+                                .resume = from};
+    dlp_error err;
+    if (dlp_nodes_open(p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return 1;
+    return fprintf(stderr, "positions: %s %s: %s\n", err.stage, err.field, err.message), 0;
 }
 
 static int run_rank(const options *o, int rank, const dlp_state *from, said *to) {
@@ -327,8 +327,7 @@ static int write_state(const options *o, const saved *s) {
     ok = (f = fopen(path, "wb")) != NULL && fwrite(s, sizeof *s, 1, f) == 1;
     if (f != NULL && fclose(f) != 0) ok = 0;
     if (ok && rename(path, o->state) == 0) return 1;
-    perror(path);
-    return 0;
+    return perror(path), 0;
 }
 
 static int parse(options *o, int argc, char **argv) {

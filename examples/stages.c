@@ -1,12 +1,12 @@
-/* A pipe wired by hand, which goes on where it was interrupted.
+/* A longer table: a pipe of seven nodes, which goes on where it was interrupted.
 
    stages STATE-FILE [MOST]
 
    Signals of different lengths are put together with signals of about the same length, so that
-   little of a batch is padding. A sampler of our own decides that; a stage of our own takes the
-   mean out of each signal; one signal in fifty cannot be read, and another takes its place. Prints
-   a line for each batch. After MOST batches it writes where it is into STATE-FILE and ends; the
-   next call goes on from there, and prints what would have followed. */
+   little of a batch is padding. An order of our own decides that. A map of our own takes the mean
+   out of each signal. One signal in fifty cannot be read, and another takes its place. Prints a
+   line for each batch. After MOST batches it writes its state into STATE-FILE and ends. The next
+   call goes on from there, and prints what would have followed. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ static uint32_t length_of(uint64_t index) {
     return 1 + (uint32_t)(dlp_hash(SEED, index, 0, 0) % LONGEST);
 }
 
-/* ---- the sampler: a pool of shuffled items, sorted by length, cut into batches ---- */
+/* ---- the order: a pool of shuffled items, sorted by length, cut into batches ---- */
 
 typedef struct order {
     uint64_t epoch, given; /* all that there is to save: batches given in this epoch */
@@ -73,7 +73,7 @@ static int order_restore(void *user, const void *bytes, size_t n) {
     return 0;
 }
 
-/* ---- the stages: fetch writes a signal, centre changes it in place ---- */
+/* ---- the callbacks: fetch writes a signal, centre changes it in place ---- */
 
 static int fetch(void *user, dlp_item *item) {
     float *x = item->data[0];
@@ -93,54 +93,45 @@ static int centre(void *user, dlp_item *item) {
     return 0;
 }
 
-/* ---- the wiring ---- */
-
-static dlp_stage guarded;
+/* ---- the table ---- */
 
 static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
-    dlp_field field = {
+    const dlp_field signal = {
         .name = "signal", .dtype = DLP_F32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
-    dlp_dataset data = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch};
-    dlp_sampler_desc sampler = {
-        .order = DLP_ORDER_BATCHES,
-        .seed = SEED,
-        .function_id = THIS_ORDER,
-        .batches = {.next = order_next,
-                    .begin = order_begin,
-                    .save = order_save,
-                    .restore = order_restore,
-                    .user = o},
+    const dlp_guard_field sound = {.name = "signal", .low = -1e6, .high = 1e6}; /* and no NaN */
+    const dlp_sampler_desc lists = {.order = DLP_ORDER_BATCHES,
+                                    .function_id = THIS_ORDER,
+                                    .batches = {.next = order_next,
+                                                .begin = order_begin,
+                                                .save = order_save,
+                                                .restore = order_restore,
+                                                .user = o}};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .order = &lists}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &signal, .n_fields = 1},
+         .workers = {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}},
+        {.name = "cache", .verb = DLP_CACHE, .cache = {.bytes = 1 << 16}},
+        {.name = "centre", .verb = DLP_MAP, .map = {.item = centre}, .workers = {.num_workers = 2}},
+        {.name = "guard",
+         .verb = DLP_GUARD,
+         .guard = {.fields = &sound, .n_fields = 1},
+         .workers = {.num_workers = 1}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = BATCH, .collate = dlp_collate_pad},
+         .queue = {.capacity = 4}},
+        {.name = "transfer", .verb = DLP_TRANSFER}, /* to the host, where a GPU would be */
     };
-    dlp_repeat_desc repeat = {.epochs = EPOCHS};
-    dlp_fetch_desc fetcher = {
-        .dataset = &data,
-        .workers = {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
-    dlp_map_desc map = {.item = centre, .workers = {.num_workers = 2, .name = "centre"}};
-    dlp_guard_field sound = {.name = "signal", .low = -1e6, .high = 1e6}; /* no NaN, no infinity */
-    dlp_guard_desc guard = {.fields = &sound, .n_fields = 1, .workers = {.num_workers = 1}};
-    dlp_cache_desc cache = {.bytes = 1 << 16}; /* keeps items whose fetch draws nothing at random */
-    dlp_transfer_desc transfer = {.device = dlp_device_host()}; /* where a GPU would be */
-    dlp_batch_desc batch = {.batch_size = BATCH, .collate = dlp_collate_pad};
-    dlp_pipe_desc desc = {.prefetch_factor = 4, .resume = resume, .name = "signals"};
+    const dlp_pipe_desc desc = {
+        .seed = SEED, .epochs = EPOCHS, .resume = resume, .name = "signals"};
     dlp_pipe *p = NULL;
     dlp_error err;
     char words[512];
-    if (dlp_pipe_open(&p, &desc, &err) != DLP_OK) return fprintf(stderr, "%s\n", err.message), NULL;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetcher);
-    dlp_pipe_add_cache(p, &cache);
-    dlp_stage centred = dlp_pipe_add_map(p, &map);
-    dlp_stage batches = dlp_pipe_add_batch(p, &batch);
-    guarded = dlp_pipe_add_guard(p, &guard);
-    dlp_pipe_link(p, centred, guarded); /* stages follow each other as they were added, but where */
-    dlp_pipe_link(p, guarded, batches); /* a link says so: the guard stands before the batches */
-    dlp_pipe_link(p, batches, dlp_pipe_add_transfer(p, &transfer));
-    if (dlp_pipe_start(p) == DLP_OK) return p; /* what went wrong on the way, it says here */
-    dlp_error_format(dlp_pipe_error(p), words, sizeof words);
-    fprintf(stderr, "%s\n", words);
-    dlp_pipe_close(p);
-    return NULL;
+    if (dlp_nodes_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return p;
+    dlp_error_format(&err, words, sizeof words);
+    return fprintf(stderr, "%s\n", words), NULL;
 }
 
 /* What it took for what the descs leave at zero, and what it warns of. */
@@ -157,7 +148,7 @@ static void print_resolved(const dlp_pipe *p) {
     if (dlp_pipe_resolved(p, &pipe) != DLP_OK || dlp_sampler_resolved(p, &sampler) != DLP_OK ||
         dlp_repeat_resolved(p, &repeat) != DLP_OK || dlp_fetch_resolved(p, &fetch) != DLP_OK ||
         dlp_batch_resolved(p, &batch) != DLP_OK || dlp_transfer_resolved(p, &transfer) != DLP_OK ||
-        dlp_stage_resolved(p, guarded, &guards) != DLP_OK)
+        dlp_stage_resolved(p, dlp_node_stage(p, "guard"), &guards) != DLP_OK)
         return;
     fprintf(stderr, "%d epochs on %d ranks; %d '%s' workers, %d batch workers, %d batches ahead\n",
             (int)repeat.epochs, (int)sampler.world_size, (int)fetch.workers.num_workers,
@@ -183,7 +174,7 @@ static void print_work(dlp_pipe *p) {
             dlp_pipe_worker_stats(p, (uint32_t)i - 1, &w) == DLP_OK)
             fprintf(stderr, "%s: %llu items, until %.3f s\n", lane, (unsigned long long)w.items,
                     (double)newest.end_ns / 1e9);
-    if (dlp_pipe_guard_stats(p, guarded, 0, &found) == DLP_OK)
+    if (dlp_pipe_guard_stats(p, dlp_node_stage(p, "guard"), 0, &found) == DLP_OK)
         fprintf(stderr, "guard: %d signals with a NaN, %d with an infinity\n", (int)found.nan,
                 (int)found.inf);
 }

@@ -44,7 +44,8 @@
 
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
    Workers   A node that names workers has workers of its own. The first fetch and the makers behind
-             it (expand, filter, pack) run in the same workers. One row of these names them.
+             it (expand, filter, pack) run in the same workers. One row of these names them, and one
+             says the capacity, which counts cells of inputs.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack: what each request brings is made into items as it comes. 0
              cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
@@ -54,7 +55,11 @@
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. A field that ends in a map is in no later row.
              Such fields lie in cells. queue.capacity of their fetch node says how many cells.
-   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. */
+   Numbers   dlp_node_stage returns the number that a node has in statistics and errors. Makers in a
+             row are one stage. It has the name of the expand or pack, or else of the first filter.
+             Errors of the fetch before them name this stage, too. The stage with the name of that
+             fetch only copies items into rows.
+   Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
 enum {
     DLP_LIST = 1,
@@ -79,7 +84,8 @@ enum {
 typedef struct dlp_node_list {
     uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch node
                          says how many */
-    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says */
+    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says. With a
+                         load node: of parts; load.shuffle_items says the order inside a part */
     int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
                          batches, that of a source. Copied; what it points to is borrowed until
@@ -110,7 +116,8 @@ typedef struct dlp_node_fetch {
                          all its datasets follow each other, and have the same fields. 0: all items
                          */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                         fields above are then 0, but for in_flight and of. Copied; NULL: none */
+                         fields above are then 0, but for in_flight and of. A wire that fills in a
+                         sampler, too (>>tokens, >>arrays): that is list.order. Copied; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
@@ -128,13 +135,15 @@ typedef struct dlp_node_map {
 typedef struct dlp_node_batch {
     uint32_t batch_size;         /* rows of the global batch, of all ranks; required, 1..2^20 */
     int32_t last;                /* DLP_LAST_* */
-    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied */
+    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied. Else
+                                    workers of the node collate; num_workers 0: as many as batches
+                                    are ahead, at most 64, or none if the fetch has none */
     void *collate_user;          /* borrowed until close */
     const dlp_field *out_fields; /* with a collate: [n_out_fields] fields of the batch; NULL: those
                                     of the items; copied */
     uint32_t n_out_fields;
-    int32_t copy_workers; /* workers that copy items of unknown count into rows; 0: none for batches
-                             of up to 4096 bytes, else 2 at most; DLP_NONE: none */
+    int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows; 0: none
+                             for batches of up to 4096 bytes, else 2 at most; DLP_NONE: none */
 } dlp_node_batch;
 
 typedef struct dlp_node_transfer {
@@ -151,9 +160,9 @@ enum {
 /* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
-    uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
-                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
-                          which fields end: cells of these fields */
+    uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
+                          buffers. load, expand, filter, pack, and the fetch before these: cells of
+                          inputs. A fetch node of which fields end: cells of these fields */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -189,7 +198,8 @@ typedef struct dlp_node {
 
 /* Check a table, plan the pipe, allocate all that there is to allocate, and start the workers.
    out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
-   borrow. desc: copied; NULL is {0}. err: may be NULL; its stage is the name of a row.
+   borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
+   NULL is {0}. err: may be NULL; its stage is the name of a row.
    Returns DLP_OK; DLP_ERR_ARG (a field); DLP_ERR_GRAPH (rows that do not go together); or what
    dlp_pipe_start returns. After a failure nothing is left to close.
    Any thread, which is then the consumer. Allocates all that there is to allocate. */
@@ -204,6 +214,6 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
                           dlp_plan *out, dlp_error *err);
 
 /* Find the stage of a node by the node's name.
-   Returns the number of the stage. DLP_ERR_ARG: no stage has this name; a filter behind another
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
    maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);

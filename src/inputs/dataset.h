@@ -76,9 +76,9 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
     dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
                 pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+                       : "0 without DLP_DISPATCH_BATCHES (DLP_DEAL_TURNS) and many in flight");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
+                "1..1024 with a fetcher of many items (in_flight above 1, async)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
         dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
                      "submit and reap with DLP_FETCH_ASYNC");

@@ -23,10 +23,8 @@ static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
                      "at most 4096; with DLP_DEAL_TURNS at most 4096 / num_workers");
     if (rc != DLP_OK) return rc;
     if (asked != 0 && asked != each)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "queue.capacity",
-                           "queue.capacity is %" PRId64 ", and prefetch_factor of the pipe's desc "
-                           "is %d; set one of the two",
-                           each, (int)asked);
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0, or as prefetch_factor of the pipe's desc", each);
     if (each == 0 && dlpi_table_turns(t)) each = 2;
     t->p->d.prefetch_factor = (int32_t)(each * workers);
     return DLP_OK;
@@ -44,6 +42,9 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
     if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    if (d->copy_workers != 0 && (!t->unknown || t->load != NULL))
+        return dlpi_bad(t->p, node->name, "batch.copy_workers",
+                        "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
     to.batch_workers = to.workers.num_workers;
     return dlp_pipe_add_batch(t->p, &to);
@@ -107,9 +108,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
     if (t->of != 0 && t->of < t->nodes[0].list.mix->n)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
-                           "dataset %" PRIu32 " of the mix has no fetch node: %" PRIu32
-                           " datasets want one each, with of = 1 to %" PRIu32,
-                           t->of + 1, t->nodes[0].list.mix->n, t->nodes[0].list.mix->n);
+                           "dataset %" PRIu32 " of the mix has no fetch node; add it", t->of + 1);
     field = t->unknown ? NULL : dlpi_run_given(t->d, false);
     if (field != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", field,

@@ -54,8 +54,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     if (e->stay == e->all) return DLP_OK;
     if (t->ending != NULL)
         return dlpi_node_bad(t, node,
-                             "is the second fetch with fields that end; all of them must be of "
-                             "one fetch node");
+                             "is the second fetch with fields that end; let one fetch have them");
     if (moved && node->fetch.async != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                            "with async, the fields that end in \"%s\" must be the last of fields",
@@ -74,13 +73,12 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlp_pipe_add_scratch(t->p, &d);
 }
 
-/* The fields that a row above a map adds. */
+/* The fields that a row adds to those of the rows above it. */
 static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = NULL;
     *n = 0;
-    if (node->verb == DLP_MAP) *n = node->map.n_fields;
-    if (node->verb == DLP_MAP) return node->map.fields;
-    if (node->verb != DLP_FETCH) return NULL;
+    if (node->verb == DLP_MAP) return *n = node->map.n_fields, node->map.fields;
+    if (node->verb != DLP_FETCH || node->fetch.of > 1) return NULL; /* a mix has fields once */
     if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
@@ -89,7 +87,7 @@ static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
    stay, then those that the map adds; the cells of those that end come last. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
-    uint32_t n, all = 0, stay = 0, ending = 0;
+    uint32_t n, all = 0, stay = 0, ending = 0, left;
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
@@ -105,6 +103,12 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
                                   ? (uint8_t)(0x80 | ending++)
                                   : (uint8_t)stay++;
     }
+    left = stay;
+    for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
+        dlpi_node_fields(row, &n);
+    if (left == 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
+                           "map.ends leaves no field for the batch; let the map add one");
     for (uint32_t i = 0; i < all; i++) {
         if (seen->at[i] >= 0x80) seen->at[i] = (uint8_t)(stay + (seen->at[i] & 0x7f));
         if (seen->at[i] != i) seen->n = all;

@@ -10,13 +10,9 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     rest.source = NULL;
     rest.in_flight = rest.of = 0;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.source.dataset",
-                            "what the wire of a source "
-                            "has set");
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
     if (!dlpi_all_zero(&rest, sizeof rest))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
-                           "fetch.source is given; leave the other fields of fetch 0, but for "
-                           "in_flight and of");
+        return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
     if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
         return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
     *f = *source;
@@ -84,10 +80,9 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     int rc =
         dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
-    if (rc == DLP_OK)
-        rc =
-            node->fetch.source != NULL ? dlpi_fetch_source(t, node, f) : dlpi_fetch_own(t, node, f);
-    if (rc != DLP_OK || (rc = dlpi_fetch_dataset(t, node, ds)) != DLP_OK) return rc;
+    if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
+    if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
     f->dataset = ds;
     return DLP_OK;
@@ -157,13 +152,12 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
+                         t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it: this map stands after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
         rc = dlpi_missing(t->p, node->name, "map.item", "it: this map stands before the batch");
-    if (rc == DLP_OK && t->batched && m->n_fields != 0)
-        rc = dlpi_bad(t->p, node->name, "map.n_fields", "0 after the batch", m->n_fields);
     return rc;
 }
 

@@ -25,11 +25,8 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
                 {"list.order.allow_uneven", (uint64_t)s->allow_uneven, 0}};
     for (size_t i = 0; i < sizeof both / sizeof *both; i++)
         if (both[i].got != 0 && both[i].got != both[i].run)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, both[i].field,
-                               "%s is %" PRIu64
-                               "; set 0 here, and say it in the pipe's desc, or in "
-                               "workers",
-                               both[i].field, both[i].got);
+            return dlpi_bad(t->p, node->name, both[i].field,
+                            "0: the pipe's desc, or workers, say it", (int64_t)both[i].got);
     return DLP_OK;
 }
 
@@ -63,12 +60,17 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
         {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
     };
     dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
+    const int32_t open_end = node->list.open_end;
+    const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
     int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
-    if (t->load != NULL && node->list.open_end)
-        return dlpi_bad(t->p, node->name, "list.open_end", "0 before a load node", 1);
     t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
+    if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
+        return dlpi_bad(t->p, node->name, "list.open_end",
+                        "0 before a load node, and with n_items, shuffle or mix", 1);
+    if (t->n_items == 0 && !open_end && !counts)
+        return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlp_pipe_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }

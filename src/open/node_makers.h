@@ -7,47 +7,35 @@
 #include "open/parts.h"
 /* ---- load, expand, filter, pack, window: items of unknown count ---- */
 
-/* Fields of a row's desc that something else says: the pipe's desc, the list, the queue. */
+/* A field of a row's desc that something else says: the pipe's desc, the list, the queue. */
 typedef struct dlpi_elsewhere {
     const char *field;
-    size_t at, bytes;
+    size_t at, bytes, from; /* from: its place in the pipe's desc; 0: it is not there */
     const char *where;
 } dlpi_elsewhere;
 
-#define DLPI_ELSEWHERE(type, field, where) \
-    { #field, offsetof(type, field), sizeof(((type *)0)->field), where }
-#define DLPI_ELSEWHERE_OF(type) \
-    DLPI_ELSEWHERE(type, streams, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, steps_per_epoch, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, uneven, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, shared_streams, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, agree, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, agree_user, "the pipe's desc"), \
-        DLPI_ELSEWHERE(type, queue_size, "queue.capacity"), \
-        DLPI_ELSEWHERE(type, workers, "workers of the node")
+#define DLPI_SAID(type, f, from, where) \
+    { #f, offsetof(type, f), sizeof(((type *)0)->f), from, where }
+#define DLPI_RUN(type, f) DLPI_SAID(type, f, offsetof(dlp_pipe_desc, f), "the pipe's desc")
+#define DLPI_COMMON(type) \
+    DLPI_RUN(type, streams), DLPI_RUN(type, steps_per_epoch), DLPI_RUN(type, uneven), \
+        DLPI_RUN(type, shared_streams), DLPI_RUN(type, agree), DLPI_RUN(type, agree_user), \
+        DLPI_SAID(type, queue_size, 0, "queue.capacity"), \
+        DLPI_SAID(type, workers, 0, "workers of the node")
 
-static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, const void *desc,
+/* Refuse such fields if the desc of a row sets them, and fill in what the pipe's desc says. */
+static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *desc,
                                const dlpi_elsewhere *e, size_t n) {
-    for (; n > 0; n--, e++)
-        if (!dlpi_all_zero((const uint8_t *)desc + e->at, e->bytes))
+    for (; n > 0; n--, e++) {
+        uint8_t *at = (uint8_t *)desc + e->at;
+        if (!dlpi_all_zero(at, e->bytes))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
                                "%s is set in the desc of the node; set 0 here, and %s instead",
                                e->field, e->where);
+        if (e->from != 0) memcpy(at, (const uint8_t *)t->d + e->from, e->bytes);
+    }
     return DLP_OK;
 }
-
-/* Fill in what the pipe's desc, the queue and the workers of a row say. */
-#define DLPI_FROM_TABLE(to, t, capacity, w) \
-    do { \
-        (to)->streams = (t)->d->streams; \
-        (to)->steps_per_epoch = (t)->d->steps_per_epoch; \
-        (to)->uneven = (t)->d->uneven; \
-        (to)->shared_streams = (t)->d->shared_streams; \
-        (to)->agree = (t)->d->agree; \
-        (to)->agree_user = (t)->d->agree_user; \
-        (to)->queue_size = (capacity); \
-        (to)->workers = (w); \
-    } while (0)
 
 /* ---- load, window ---- */
 
@@ -66,14 +54,15 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
 
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_elsewhere elsewhere[] = {
-        DLPI_ELSEWHERE_OF(dlp_part_desc), DLPI_ELSEWHERE(dlp_part_desc, n_parts, "list.n_items"),
-        DLPI_ELSEWHERE(dlp_part_desc, shuffle_parts, "list.shuffle"),
-        DLPI_ELSEWHERE(dlp_part_desc, window, "a window node")};
+        DLPI_COMMON(dlp_part_desc), DLPI_SAID(dlp_part_desc, n_parts, 0, "list.n_items"),
+        DLPI_SAID(dlp_part_desc, shuffle_parts, 0, "list.shuffle"),
+        DLPI_SAID(dlp_part_desc, window, 0, "a window node")};
     dlp_part_desc d = node->load;
     int rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(elsewhere));
     if (rc != DLP_OK) return rc;
     if (node != t->load) return dlpi_node_bad(t, node, "must stand directly after the list");
-    DLPI_FROM_TABLE(&d, t, node->queue.capacity, node->workers);
+    d.queue_size = node->queue.capacity;
+    d.workers = node->workers;
     d.n_parts = t->n_items;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t, 1);
@@ -85,15 +74,16 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 
 /* Rows that make items of unknown count: they run in the same workers, one after the other. */
 typedef struct dlpi_makers {
-    const dlp_node *expand, *pack; /* NULL: none */
+    const dlp_node *maker; /* an expand or a pack; NULL: filters alone */
     dlpi_keeps of_inputs, of_items;
-    uint64_t id; /* of all of them, for the fingerprint */
-    uint32_t n;  /* rows */
+    uint64_t id;       /* of all of them, for the fingerprint */
+    uint32_t n;        /* rows */
+    uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
 } dlpi_makers;
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    dlpi_keeps *k = m->expand != NULL ? &m->of_items : &m->of_inputs;
+    dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
@@ -103,36 +93,38 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
 }
 
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    static const dlpi_elsewhere elsewhere[] = {
-        DLPI_ELSEWHERE_OF(dlp_expand_desc),
-        DLPI_ELSEWHERE(dlp_expand_desc, window, "a window node")};
-    if (m->expand != NULL)
+    if (m->maker != NULL)
         return dlpi_node_bad(t, node, "stands after another expand; make the items in one of them");
     if (node->expand.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
-    m->expand = node;
+    m->maker = node;
     if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
-    return dlpi_node_elsewhere(t, node, &node->expand, DLPI_ROWS(elsewhere));
+    return DLP_OK;
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->pack != NULL) return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
+    if (m->maker != NULL && m->maker->verb != DLP_EXPAND)
+        return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
-    m->pack = node;
-    return m->expand == NULL ? DLP_OK
-                             : dlpi_node_bad(t, node,
-                                             "packs what an expand makes; make the "
-                                             "documents in fetch");
+    if (m->maker != NULL)
+        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
+    m->maker = node;
+    return DLP_OK;
 }
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
     m->workers = dlpi_node_workers(t, by);
+    m->capacity = t->waits != NULL ? t->waits->queue.capacity : 0;
     for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
+        if (node->queue.capacity != 0 && m->capacity != 0)
+            return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above it has a number",
+                            node->queue.capacity);
+        m->capacity += node->queue.capacity;
         if (node == by) continue;
         if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
         if (!dlpi_all_zero(&node->workers, sizeof node->workers)) by = node;
@@ -172,29 +164,35 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
         m->workers = dlpi_fetch_workers(t->waits, m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
-    if (t->fetched || m->expand != &t->nodes[t->at])
-        return dlpi_node_bad(t, &t->nodes[t->at],
-                             "must stand after the first fetch (an expand after the list, too)");
-    if (m->expand->expand.n_fields == 0)
-        return dlpi_bad(t->p, m->expand->name, "expand.n_fields", "1..16 without a fetch before it",
+    if (m->maker->expand.n_fields == 0)
+        return dlpi_bad(t->p, m->maker->name, "expand.n_fields", "1..16 without a fetch before it",
                         0);
     *f = (dlp_fetch_desc){.dataset = ds};
     *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     return DLP_OK;
 }
 
-/* The stage that makes items; its first row names it. */
+/* The stage that makes items. Its pack or expand names it, else its first filter. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = &t->nodes[t->at];
+    static const dlpi_elsewhere of_expand[] = {
+        DLPI_COMMON(dlp_expand_desc), DLPI_SAID(dlp_expand_desc, window, 0, "a window node")};
+    const dlp_node *node = m->maker != NULL ? m->maker : &t->nodes[t->at];
     dlp_expand_desc d = {.expand = NULL};
-    if (m->pack != NULL) {                                           /* needs: pack */
-        dlp_pack_desc k = m->pack->pack;                             /* needs: pack */
-        DLPI_FROM_TABLE(&k, t, m->pack->queue.capacity, m->workers); /* needs: pack */
-        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;         /* needs: pack */
-        return dlp_pipe_add_pack(t->p, &k);                          /* needs: pack */
-    }                                                                /* needs: pack */
-    if (m->expand != NULL) d = (node = m->expand)->expand;
-    DLPI_FROM_TABLE(&d, t, node->queue.capacity, m->workers);
+    int rc;
+    t->p->node = node->name;
+    if (node->verb == DLP_PACK) {                                        /* needs: pack */
+        static const dlpi_elsewhere of[] = {DLPI_COMMON(dlp_pack_desc)}; /* needs: pack */
+        dlp_pack_desc k = node->pack;                                    /* needs: pack */
+        rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));            /* needs: pack */
+        k.queue_size = m->capacity;                                      /* needs: pack */
+        k.workers = m->workers;                                          /* needs: pack */
+        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;             /* needs: pack */
+        return rc != DLP_OK ? rc : dlp_pipe_add_pack(t->p, &k);          /* needs: pack */
+    }                                                                    /* needs: pack */
+    if (m->maker != NULL) d = node->expand;
+    if ((rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(of_expand))) != DLP_OK) return rc;
+    d.queue_size = m->capacity;
+    d.workers = m->workers;
     d.id = m->id;
     d.window = dlpi_window_after(t, m->n);
     return dlp_pipe_add_expand(t->p, &d);
@@ -206,9 +204,9 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     dlp_dataset made = *f->dataset;
     int32_t n = m->workers.num_workers > 2 ? 2 : m->workers.num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    if (m->expand != NULL && m->expand->expand.n_fields > 0) {
-        made.fields = m->expand->expand.fields;
-        made.n_fields = m->expand->expand.n_fields;
+    if (m->maker != NULL && m->maker->verb == DLP_EXPAND && m->maker->expand.n_fields > 0) {
+        made.fields = m->maker->expand.fields;
+        made.n_fields = m->maker->expand.n_fields;
     }
     if (dlpi_filter_bytes(&made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = 0;
@@ -220,18 +218,29 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     return dlp_pipe_add_fetch(t->p, f);
 }
 
+/* Rows like these stand together, behind the first fetch, or behind the list. */
+static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
+    if (t->load != NULL)
+        return dlpi_node_bad(t, node, "stands after a load node; do its work in that node's load");
+    if (t->waits == node - 1 || (t->at == 1 && node->verb == DLP_EXPAND)) return DLP_OK;
+    return dlpi_node_bad(t, node,
+                         "must stand directly after the first fetch, an expand or a filter "
+                         "(an expand also after the list)");
+}
+
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.n = 0};
     dlp_fetch_desc f;
     dlp_dataset ds;
     dlpi_expand *x;
-    int rc = dlpi_makers_rows(t, &m);
+    int rc = dlpi_makers_place(t, node);
+    if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
     if (rc == DLP_OK) rc = dlpi_makers_inputs(t, &m, &f, &ds);
     if (rc != DLP_OK) return rc;
     if (dlpi_table_turns(t))
         return dlpi_node_bad(t, node,
-                             "makes items of unknown count, which are dealt in runs: "
-                             "queue.deal of the list must be DLP_DEAL_RUNS");
+                             "needs queue.deal DLP_DEAL_RUNS in the list: items of "
+                             "unknown count are dealt in runs");
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     x = t->p->stages[rc].self;
     x->of_inputs = m.of_inputs;

@@ -105,9 +105,8 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
     *to = dlpi_node_workers(t, a ? before : node);
     if (!a || !b) return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
-                       "it in one of them",
-                       before->name, node->name);
+                       "workers is set in \"%s\", too: they share workers; set it in one of them",
+                       before->name);
 }
 
 /* ---- the rows, before any is added ---- */
@@ -131,21 +130,14 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
     const char *const *from = node->from;
     if (from == NULL) return DLP_OK;
     if (i == 0 || from[0] == NULL || from[1] != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                           "from has %s; this verb takes records from %s",
-                           from[0] == NULL   ? "no name"
-                           : from[1] == NULL ? "a name"
-                                             : "names",
-                           i == 0 ? "no node" : "one node");
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
+                           i == 0 ? "be NULL: this row takes records from no node"
+                                  : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
-    for (uint32_t k = 0; k < t->n; k++)
-        if (k != i && t->nodes[k].name != NULL && strcmp(from[0], t->nodes[k].name) == 0)
-            return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                               "from names \"%.31s\", which is not the row before; write the rows "
-                               "in the order of the data, as one chain",
-                               from[0]);
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                       "from names \"%.31s\", and no other row has this name", from[0]);
+                       "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
+                       "order of the data",
+                       from[0], t->nodes[i - 1].name);
 }
 
 /* What the verb of a row has no use for. */
@@ -170,9 +162,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: the queue after this node has none to choose", node->queue.capacity);
-    rc = dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                     node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
-    return rc;
+    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
+                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }
 
 static int dlpi_table_check(const dlpi_table *t) {
@@ -186,8 +177,7 @@ static int dlpi_table_check(const dlpi_table *t) {
         if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
             return dlpi_node_bad(t, node,
                                  i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                                        : "begins a branch; a table is one chain, so DLP_LIST or "
-                                          "DLP_PUSH is its first row");
+                                        : "begins a branch; only the first row of a table may");
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;

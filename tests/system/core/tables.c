@@ -281,7 +281,7 @@ static void nodes__mix__the_stages_batches(void) {
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
     };
     same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2}, mixed_stages, 1);
-    for (uint32_t of = 0; of < 4; of += 1 + 2 * (of == 1)) { /* 0, 1, 4: the second has to be 2 */
+    for (uint32_t of = 0; of < 4; of += of == 1 ? 3 : 1) { /* 0, 1, 4: the second has to be 2 */
         nodes[2].fetch.of = of;
         CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
         CHECK(strcmp(err.field, "fetch.of") == 0 && strcmp(err.stage, "few") == 0);
@@ -369,6 +369,61 @@ static void nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order(vo
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
     };
     decoded_check(nodes, 4);
+}
+
+/* Sees x, of either dataset, and y, which ends; adds raw. */
+static int see_mixed(void *user, dlp_item *it) {
+    const uint32_t *x = it->data[0];
+    const uint64_t *y = it->data[1];
+    uint64_t *raw = it->data[2];
+    (void)user;
+    if (it->n_fields != 3 || *y != it->index * it->index || x[1] != x[0] + 1)
+        return dlp_fail(it->call, DLP_ERR_CALLBACK, 0, "the map sees other fields");
+    raw[0] = *y + x[0];
+    return 0;
+}
+
+/* The fetches of a mix have their fields once. A fetch after the map may be all that the batch has. */
+static void nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once(void) {
+    const uint64_t n_items[] = {ITEMS, 50};
+    const dlp_mix_desc two = {.n = 2, .n_items = n_items};
+    dlp_mix *of = NULL;
+    dlp_pipe *p;
+    dlp_batch *b;
+    static told t;
+    if (!well(dlp_mix_open(&of, &two, NULL) == DLP_OK)) return;
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.mix = of}},
+        {.name = "many",
+         .verb = DLP_FETCH,
+         .fetch = {.of = 1, .fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "few",
+         .verb = DLP_FETCH,
+         .fetch = {.of = 2, .fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "squares",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_y, .fields = &y_field, .n_fields = 1}},
+        {.name = "see",
+         .verb = DLP_MAP,
+         .map = {.item = see_mixed, .fields = &raw_field, .n_fields = 1, .ends = "y"}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    if ((p = opened(nodes, 6, NULL)) != NULL) drain(p, 1, &t);
+    CHECK(t.rows >= ITEMS);
+    dlp_node rest[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "look", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x"}},
+        nodes[3],
+        nodes[5],
+    };
+    if ((p = opened(rest, 5, NULL)) == NULL) return;
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && b->n_fields == 1 &&
+          ((const uint64_t *)b->fields[0].data)[3] == 9);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    dlp_mix_close(of);
 }
 
 /* Adds words, whose length is 0 until it is set. */
@@ -612,6 +667,35 @@ static void nodes__makers_in_a_row__a_plain_loop(void) {
     loops("filter, expand, filter, filter", d, 7, 2, 1, 1, 1);
 }
 
+/* The stage of such rows has the name of the expand; and one of them says how many cells it has. */
+static void nodes__makers_in_a_row__one_stage_and_one_capacity(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}},
+        {.name = "make", .verb = DLP_EXPAND, .expand = {.expand = make_items, .max_out = 4}},
+        {.name = "thirds", .verb = DLP_FILTER, .filter = {.keep = keep_thirds}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+    };
+    dlp_pipe *p = opened(nodes, 6, NULL);
+    dlp_stats stats;
+    dlp_plan plan, more;
+    if (p == NULL) return;
+    CHECK(dlp_node_stage(p, "make") == 2 && dlp_node_stage(p, "read") == 3);
+    CHECK(dlp_node_stage(p, "odd") == DLP_ERR_ARG && dlp_node_stage(p, "thirds") == DLP_ERR_ARG);
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && strcmp(stats.stages[2].name, "make") == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(dlp_nodes_plan(nodes, 6, NULL, &plan, NULL) == DLP_OK);
+    for (int at = 1; at <= 4; at++) {
+        nodes[at].queue.capacity = 2000;
+        CHECK(dlp_nodes_plan(nodes, 6, NULL, &more, NULL) == DLP_OK);
+        CHECK(more.total_bytes > plan.total_bytes);
+        nodes[at].queue.capacity = 0;
+    }
+}
+
 static int keep_wrong(void *user, const dlp_item *it) {
     const int code = *(const int *)user;
     if (it->index != 77) return 1;
@@ -729,6 +813,7 @@ static void nodes__pack__the_stages_batches(void) {
     nodes[2].workers.num_workers = 0;
     for (uint64_t i = 0; i < ITEMS; i++) want += i % 10 >= 5 ? i % 10 : 0;
     if ((p = opened(filtered, 5, NULL)) == NULL) return;
+    CHECK(dlp_node_stage(p, "pack") > 0 && dlp_node_stage(p, "long") == DLP_ERR_ARG);
     while (dlp_pipe_next(p, &b) == DLP_OK) {
         for (uint32_t r = 0; r < b->count; r++) words += b->fields[0].lengths[r];
         dlp_pipe_release(p, b);
@@ -831,6 +916,14 @@ typedef struct refusal {
             .n_fields = 1 \
         } \
     }
+#define LOAD \
+    { \
+        .name = "load", .verb = DLP_LOAD, .load = { \
+            .load = load_part, \
+            .max_items = 12, \
+            .max_part_bytes = 64 \
+        } \
+    }
 #define NAMES(...) \
     (const char *const[]) { __VA_ARGS__, NULL }
 
@@ -850,12 +943,12 @@ static void nodes__wrong__the_row_and_the_field(void) {
         {"x", "verb", "-1", {LIST, {.name = "x", .verb = -1}}, {.seed = 1}},
         {"read",
          "from",
-         "not the row before",
+         "the row before is \"items\"",
          {LIST, {.name = "read", .verb = DLP_FETCH, .from = NAMES("batch")}, BATCH},
          {.seed = 1}},
         {"read",
          "from",
-         "no other row",
+         "in the order of the data",
          {LIST, {.name = "read", .verb = DLP_FETCH, .from = NAMES("nobody")}, BATCH},
          {.seed = 1}},
         {"read",
@@ -930,7 +1023,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {.seed = 1}},
         {"items",
          "list.order.seed",
-         "set 0 here",
+         "must be 0",
          {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 9, .order = &seeded}},
           READ,
           BATCH},
@@ -978,7 +1071,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
            .map = {.item = add_one, .fields = &x_field, .n_fields = 1}},
           BATCH},
          {.seed = 1}},
-        {"odd", "", "must stand after the first fetch", {LIST, ODD, READ, BATCH}, {.seed = 1}},
+        {"odd", "", "directly after the first fetch", {LIST, ODD, READ, BATCH}, {.seed = 1}},
         {"odd",
          "filter.keep",
          "NULL",
@@ -1057,7 +1150,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
         {"", "steps_per_epoch", "no node loads parts", {LIST, READ, BATCH}, {.steps_per_epoch = 2}},
         {"batch",
          "queue.capacity",
-         "one of the two",
+         "or as prefetch_factor",
          {LIST,
           READ,
           {.name = "batch",
@@ -1069,6 +1162,73 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "list.shuffle",
          "0 or 1",
          {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 5, .shuffle = 2}}, READ, BATCH},
+         {.seed = 1}},
+        {"items",
+         "list.n_items",
+         "with a source",
+         {{.name = "items", .verb = DLP_LIST}, READ, BATCH},
+         {.seed = 1}},
+        {"items",
+         "list.open_end",
+         "with n_items",
+         {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 5, .open_end = 1}}, READ, BATCH},
+         {.seed = 1}},
+        {"odd", "", "in that node's load", {LIST, LOAD, READ, ODD, BATCH}, {.seed = 1}},
+        {"make", "", "in that node's load", {LIST, LOAD, MAKE, BATCH}, {.seed = 1}},
+        {"odd",
+         "",
+         "directly after the first fetch",
+         {LIST, READ, {.name = "m", .verb = DLP_MAP, .map = {.item = add_one}}, ODD, BATCH},
+         {.seed = 1}},
+        {"odd",
+         "",
+         "directly after the first fetch",
+         {LIST, MAKE, {.name = "w", .verb = DLP_WINDOW, .window = {9}}, ODD, BATCH},
+         {.seed = 1}},
+        {"two",
+         "",
+         "directly after the first fetch",
+         {LIST,
+          READ,
+          ODD,
+          {.name = "w", .verb = DLP_WINDOW, .window = {9}},
+          {.name = "two", .verb = DLP_FILTER, .filter = {.keep = keep_odd}}},
+         {.seed = 1}},
+        {"odd",
+         "queue.capacity",
+         "a row above it",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1},
+           .queue = {.capacity = 90}},
+          {.name = "odd",
+           .verb = DLP_FILTER,
+           .filter = {.keep = keep_odd},
+           .queue = {.capacity = 90}},
+          BATCH},
+         {.seed = 1}},
+        {"pack",
+         "workers",
+         "workers of the node",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_words, .fields = &words_field, .n_fields = 1}},
+          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 32, .workers = {.num_workers = 2}}},
+          BATCH},
+         {.seed = 1}},
+        {"batch",
+         "batch.copy_workers",
+         "no expand",
+         {LIST,
+          READ,
+          {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4, .copy_workers = 1}}},
+         {.seed = 1}},
+        {"m",
+         "map.ends",
+         "no field for the batch",
+         {LIST, READ, {.name = "m", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x"}}, BATCH},
          {.seed = 1}},
         {"items", "push.source", "NULL", {{.name = "items", .verb = DLP_PUSH}, BATCH}, {.seed = 1}},
     };
@@ -1107,10 +1267,12 @@ int main(void) {
     nodes__second_fetch_map_guard_cache_transfer__the_stages_batches();
     nodes__mix__the_stages_batches();
     nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order();
+    nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once();
     nodes__map_adds_a_ragged_field__it_begins_empty();
     nodes__load__the_batches_of_parts();
     nodes__filter_and_window__the_batches_of_a_fetch_that_skips();
     nodes__makers_in_a_row__a_plain_loop();
+    nodes__makers_in_a_row__one_stage_and_one_capacity();
     nodes__filter_fails__the_input_fails();
     nodes__filter_with_another_id__the_state_is_refused();
     nodes__pack__the_stages_batches();

@@ -5,13 +5,14 @@
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
 # reads what is a table only, tar finds the samples of its shards, positions gives any ranks
-# the same rows, pack packs each token, and join has the rows of all its datasets.
+# the same rows, pack packs each token, join has the rows of all its datasets, and graph the same
+# rows of each table whatever its workers.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
 for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar pack join; do
+    epochs table tar pack join graph; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
@@ -74,6 +75,28 @@ timeout 60 $dir/decode -w 1 >$dir/said || fail "decode: exit code $?"
 timeout 60 $dir/decode -k 64 -w 3 -c 40 >>$dir/said || fail "decode -k: exit code $?"
 [ "$(grep -c 'a mean of 0.6136, 0 labels wrong' $dir/said)" -eq 2 ] ||
     fail "decode says: $(cat $dir/said)"
+
+# graph: a plan and a line for each table. Workers and reads in flight change no checksum. Three of
+# the tables have the same rows.
+graph() {
+    timeout 60 $dir/graph -n 2000 "$@" >$dir/said 2>&1 || fail "graph $*: $(cat $dir/said)"
+    sed -n 's|, [1-9][0-9]* rows/s, checksum| |p' $dir/said
+}
+graph >$dir/whole
+[ "$(wc -l <$dir/whole)" -eq 6 ] || fail "graph says: $(cat $dir/said)"
+[ "$(grep -c '^---- ' $dir/said)" -eq 6 ] && [ "$(grep -c '^total  *= ' $dir/said)" -eq 6 ] ||
+    fail "graph does not say all plans: $(cat $dir/said)"
+grep -q '^link read -> decode ' $dir/said || fail "graph has other links: $(cat $dir/said)"
+sum=$(sed -n 's/^economic: 2000 rows *//p' $dir/whole)
+[ "$(grep -Ec "^(economic|classic|speeds): 2000 rows +$sum" $dir/whole)" -eq 3 ] ||
+    fail "graph, of the same rows: $(cat $dir/whole)"
+graph -q -w 0 -k 1 | cmp -s - $dir/whole || fail "graph without workers: $(cat $dir/said)"
+[ "$(wc -l <$dir/said)" -eq 6 ] || fail "graph -q says: $(cat $dir/said)"
+graph -w 3 filtered speeds >$dir/took
+{ grep filtered $dir/whole; grep speeds $dir/whole; } | cmp -s - $dir/took ||
+    fail "graph -w 3: $(cat $dir/took)"
+timeout 60 $dir/graph rows >$dir/said 2>&1
+[ $? -eq 2 ] && grep -q '^usage: graph ' $dir/said || fail "graph rows: $(cat $dir/said)"
 
 # concurrent: each row of its table has the same items.
 timeout 60 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
