@@ -116,8 +116,8 @@ typedef struct dlp_node_fetch {
                          all its datasets follow each other, and have the same fields. 0: all items
                          */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
-                         fields above are then 0, but for in_flight and of. A wire that fills in a
-                         sampler, too (>>tokens, >>arrays): that is list.order. Copied; NULL: none */
+                         fields above are then 0, but for in_flight and of. A sampler that the wire
+                         fills in, too (>>tokens, >>arrays), is list.order. Copied; NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */

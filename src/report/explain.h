@@ -128,7 +128,7 @@ static void dlpi_tell_limit(dlpi_tale *x) {
         dlpi_inline_foretell(x->s, x->l, limit, &x->f);
     dlpi_tell(x, limit < 0                                        ? groups[-1 - limit]
                  : x->g->workers <= 0                             ? DLPI_OF_INLINE
-                 : dlpi_stage_has_many(x->g) && x->g->busy_ns > 0 ? DLPI_OF_FLIGHT
+                 : dlpi_stage_has_many(x->g) && x->g->busy_ns > 0 ? DLPI_OF_MANY
                                                                   : DLPI_OF_WORKERS);
     if (limit == DLPI_LIMIT_PREFETCH) dlpi_tell_groups(x, DLPI_OF_SKEW, DLPI_OF_SKEW);
 }

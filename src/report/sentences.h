@@ -9,7 +9,7 @@
 /* Groups of sentences. One of the first eight says what limits, and what to change. The groups from
    LONGEST on are told in this order. */
 enum {
-    DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_FLIGHT, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
+    DLPI_OF_PRODUCERS, DLPI_OF_INLINE, DLPI_OF_MANY, DLPI_OF_WORKERS, DLPI_OF_CONSUMER,
     DLPI_OF_CORES, DLPI_OF_PREFETCH, DLPI_OF_UNKNOWN, DLPI_OF_SKEW, DLPI_OF_LONGEST, DLPI_OF_INPUTS,
     DLPI_OF_STREAMS, DLPI_OF_PACKING, DLPI_OF_PARTS, DLPI_OF_RUN, DLPI_OF_TIME, DLPI_OF_TIMES,
     DLPI_OF_IDLE, DLPI_OF_ERRORS, DLPI_OF_SKIP, DLPI_OF_TUNED, DLPI_OF_NOTE, DLPI_OF_REST
@@ -34,13 +34,13 @@ enum {
     X(INLINE, last, " that worker.\n") \
     X(INLINE, true, " {next}.\n") \
     X(INLINE, true, "Change: set {field}; {foretold}; then the limit is {then}.\n") \
-    X(FLIGHT, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
+    X(MANY, true, "Limit: requests in flight: each worker of '{name}' ({workers} in all) has " \
       "{out} of {in_flight} requests out; a request takes p50 {p50}; the consumer waits {wait} % " \
       "of the time.\n") \
-    X(FLIGHT, out >= 0.8 * g->in_flight, "Change: raise in_flight, or {field}; twice as many " \
+    X(MANY, out >= 0.8 * g->in_flight, "Change: raise in_flight, or {field}; twice as many " \
       "give up to {twice} items/s if the source can serve them and prefetch_factor has as many " \
       "items.\n") \
-    X(FLIGHT, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
+    X(MANY, true, "Change: raise prefetch_factor (and batch_pool, if it is set): there are too " \
       "few items for {in_flight} requests. Or the source refuses more requests.\n") \
     X(WORKERS, true, "Limit: stage '{name}': its {workers} worker{are} {util} % busy, and the " \
       "consumer waits {wait} % of the time.\n") \
@@ -48,8 +48,8 @@ enum {
     X(WORKERS, g->workers < g->workers_max, "Change: none; workers are added while they are " \
       "needed, up to workers_max = {workers_max}.\n") \
     X(WORKERS, batches && g->workers >= (int)s->prefetch_factor, \
-      "Change: raise prefetch_factor above {prefetch_factor}, and {field} with it: each batch in " \
-      "flight has a worker already.\n") \
+      "Change: raise prefetch_factor above {prefetch_factor}, and {field} with it: each batch " \
+      "in flight has a worker already.\n") \
     X(WORKERS, v->next_limit == DLPI_LIMIT_PREFETCH, "Change: raise prefetch_factor above " \
       "{prefetch_factor}, then {field}: every item in flight has a worker already.\n") \
     X(WORKERS, v->rate_plus_one < v->rate * 1.02, "Change: make the stage cheaper; one more " \

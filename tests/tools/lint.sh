@@ -153,7 +153,7 @@ words='(^|[^a-z])(bells?|rung|flights?|crew|naps?|anew|fed_all|is to be had|look
 text_rules() {
     awk '
     function say(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
-    FILENAME !~ /\.md$/ && length($0) > 100 { say("columns", length($0)) }
+    FILENAME !~ /\.(md|golden)$/ && length($0) > 100 { say("columns", length($0)) }
     /\t/ && FILENAME !~ /(^|\/)Makefile|\.mk$/ { say("tab", "use spaces") }
     /[ \t]$/ { say("trailing", "white space at the end") }
     /(^|[^A-Za-z_])(TO[D]O|FI[X]ME|X[X]X|HA[C]K)([^A-Za-z_]|$)/ { say("left-over", $0) }

@@ -383,7 +383,8 @@ static int see_mixed(void *user, dlp_item *it) {
     return 0;
 }
 
-/* The fetches of a mix have their fields once. A fetch after the map may be all that the batch has. */
+/* The fetches of a mix have their fields once. A fetch after the map may be all that the batch
+   has. */
 static void nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once(void) {
     const uint64_t n_items[] = {ITEMS, 50};
     const dlp_mix_desc two = {.n = 2, .n_items = n_items};
