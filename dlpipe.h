@@ -80,10 +80,10 @@
    >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
    >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
-   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
@@ -4243,38 +4243,6 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
         c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   Futexes and the heavy barrier first, then lanes, then bundles. */
-
-#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
-
-/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
-   that has not slept yet sees another value than it expects. */
-/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
-enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
-
-static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
-                           int shared) {
-    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
-    struct timespec t;
-    t.tv_sec = (time_t)(until / 1000000000u);
-    t.tv_nsec = (long)(until % 1000000000u);
-    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
-    int saved = errno;
-    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
-    int timed_out = r != 0 && errno == ETIMEDOUT;
-    errno = saved;
-    return timed_out;
-}
-
-static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
-    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
-    int saved = errno;
-    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
-    errno = saved;
-}
-
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
 #define DLPI_SYSTEM
 
@@ -4558,6 +4526,38 @@ static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
     cpu->sleeps = 0;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   Futexes and the heavy barrier first, then lanes, then bundles. */
+
+#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
+
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
+   that has not slept yet sees another value than it expects. */
+/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
+enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    struct timespec t;
+    t.tv_sec = (time_t)(until / 1000000000u);
+    t.tv_nsec = (long)(until % 1000000000u);
+    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
+    int timed_out = r != 0 && errno == ETIMEDOUT;
+    errno = saved;
+    return timed_out;
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
+    errno = saved;
+}
+
 /* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
    goes to sleep ---- */
 
@@ -4692,30 +4692,36 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-sleepers   SLEEP AND WAKE: MANY SLEEPERS BEHIND ONE WORD
-   Up to 32 sleepers share a futex word and a mask that has a bit for each of them; a sleeper that
-   is alone has a flag in the mask's place. All accesses are sequentially consistent, and so are
-   the publications that wakers make before they look and the looks that sleepers take last.
+   >>impl-sleepers   SLEEP AND WAKE: A MASK AND A WORD
+   Workers, the scheduler's thread, the consumer and subscribers all sleep by a mask and a futex
+   word. The mask is 0 while nobody sleeps. Up to 32 workers of a stage, or 64 subscribers, share a
+   mask, and each has a bit. The other two are alone. The scheduler's thread writes 1. The consumer
+   writes what it waits for: the number of a batch + 1, or UINT64_MAX for anything.
 
-   label  word          written by                     read by
-   B1     mask, flag    sleeper: its bit; waker: out   wakers
-   B1     word          waker: counts                  sleepers, before the bit; the kernel
-   A1     active        who retires workers            workers, after B1: may I claim?
+   label  word          written by                             read by (partner)
+   B1     mask          sleeper: its bits; waker: takes them   wakers (B1)
+   B1     word          waker: counts                          sleepers, before the mask; the kernel
+   A1     active        the tuner, which retires workers       workers: may I claim? (A1)
 
-   Sleeper: read word (dlpi_sleepers_word), set the bit (dlpi_sleepers_enter), look for work once
-   more, sleep while word is unchanged, clear the bit (dlpi_sleepers_leave).
-   Waker: publish; read the mask; take bits out; change the word; wake those bits.
-   Why no wake-up is lost: either the waker sees the bit, or its publication comes before the bit,
-   and the sleeper's last look finds the work. A word that changed between its reading and the sleep
-   does not let the sleeper sleep.
-   Why none is wasted: of several wakers the one that takes a bit out wakes it, and no other.
-   Crashes: a waker that dies between the swap and the wake leaves a sleeper without a bit. So every
-   sleep has an end, and recovery wakes by the word, whatever masks say (dlpi_sleepers_wake_all). */
+   All these accesses are sequentially consistent. So are the publications that a waker makes before
+   it looks at the mask, and the looks that a sleeper takes last.
+
+   Sleeper: read the word; write the mask (dlpi_sleepers_enter); look once more; sleep while the
+   word is unchanged; clear the mask (dlpi_sleepers_leave).
+   Waker: publish; read the mask; take bits out; change the word; wake these bits.
+   Why no wake-up is lost: if the waker does not see the bits, its publication comes before them,
+   and the sleeper's last look finds it. If the word has changed since the sleeper read it, the
+   kernel does not let the sleeper sleep.
+   Why none is wasted: if several wakers see a bit, only the one that takes it out wakes its owner.
+   For all: a stop, a seek and the tuner change the word whatever the mask says. A sleeper that read
+   the word before does not sleep. A sleeper that read it later sees what was stored before.
+   Crashes: a waker may die between taking a bit and the wake. Its sleeper has no bit then. So every
+   sleep has an end, and recovery wakes all whatever the masks say (dlpi_sleepers_ring). */
 
 typedef struct dlpi_sleepers {
-    uint32_t word; /* futex; counts the wakes */
-    uint32_t mask; /* a bit for each sleeper */
-    uint8_t pad[DLPI_LINE - 8];
+    uint64_t mask;   /* B1 bits of the sleepers, or what the one sleeper waits for */
+    uint32_t word;   /* B1 futex; counts the wakes */
+    uint32_t shared; /* 1: a sleeper may be in another process than its waker */
 } dlpi_sleepers;
 
 /* ---- a word that counts what happened ---- */
@@ -4725,131 +4731,87 @@ DLPI_INLINE uint32_t dlpi_event_count(const uint32_t *word) {
 }
 DLPI_INLINE void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
 
-/* ---- many sleepers ---- */
-
-DLPI_INLINE uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
-    return dlpi_event_count(&s->word); /* before the bit */
+/* Count, and wake whoever sleeps on the word with one of these bits. */
+static void dlpi_event_ring(uint32_t *word, uint32_t bits, uint32_t shared) {
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, bits, (int)shared);
 }
 
-/* Returns those that sleep already. */
-DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
-    return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
+/* ---- sleepers ---- */
+
+/* The bits by which the kernel tells sleepers apart: it has 32. No bits mean all sleepers. */
+DLPI_INLINE uint32_t dlpi_sleepers_bits(uint64_t mask) {
+    uint32_t bits = (uint32_t)(mask | mask >> 32);
+    return bits != 0 ? bits : UINT32_MAX;
 }
 
-/* Returns whether somebody has woken this one: the waker clears the bit, so of the two one alone
-   finds it set. */
-static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */
-    return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+/* Read who sleeps, or is about to. Whoever is not there finds what was published before this. */
+DLPI_INLINE uint64_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
+    return DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
 }
 
-/* How many sleep, or are about to: after a publication, all others find it. */
-DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
-    return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
+DLPI_INLINE void dlpi_sleepers_enter(dlpi_sleepers *s, uint64_t bits) {
+    DLPI_OR_SEQ(&s->mask, bits); /* B1 -> B1 */
 }
 
-/* Their bits. */
-DLPI_INLINE uint32_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
-    return DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
+/* Returns true if a waker has taken the bits: then it has woken this sleeper, and no other. */
+static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint64_t bits) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bits) == 0) return true; /* B1 <- B1 */
+    return (DLPI_AND_SEQ(&s->mask, ~bits) & bits) == 0;     /* B1 <-> B1 */
 }
 
-/* It is dead. */
-DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
-    DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
+/* ---- wakers, after their publication ---- */
+
+/* Wake whoever sleeps with one of these bits, whatever the mask says. 0: wake all. */
+static void dlpi_sleepers_ring(dlpi_sleepers *s, uint64_t bits) {
+    dlpi_event_ring(&s->word, dlpi_sleepers_bits(bits), s->shared);
 }
 
-/* Wake these, which have no bit, or have lost it. */
-static void dlpi_sleepers_wake_bits(dlpi_sleepers *s, int n, uint32_t bits, uint32_t shared) {
-    dlpi_event_add(&s->word);
-    dlpi_futex_wake(&s->word, n, bits, (int)shared);
+/* Take bits out of the mask and wake their sleepers. Returns false if others took them. */
+static bool dlpi_sleepers_take(dlpi_sleepers *s, uint64_t bits) {
+    bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: the one that takes a bit out wakes */
+    if (bits != 0) dlpi_sleepers_ring(s, bits);
+    return bits != 0;
 }
 
-/* Wake at most n. Returns how many more there would have been room for. */
-static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n, uint32_t shared) {
-    uint32_t mask = DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
-    uint32_t bits = 0;
-    while (mask != 0 && n > 0) {
-        bits |= mask & (0u - mask);
-        mask &= mask - 1u;
-        n--;
-    }
-    if (bits == 0) return n;
-    bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: whoever takes a bit out wakes it */
-    if (bits != 0) dlpi_sleepers_wake_bits(s, __builtin_popcount(bits), bits, shared);
+/* Wake at most n. Returns how many more could have been woken. */
+static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n) {
+    uint64_t mask = DLPI_LOAD_SEQ(&s->mask), bits = 0; /* B1 <- B1 */
+    for (; mask != 0 && n > 0; n--, mask &= mask - 1) bits |= mask & (0 - mask);
+    if (bits != 0) dlpi_sleepers_take(s, bits);
     return n;
 }
 
-/* Returns whether it slept, and was not woken by others. */
-static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return false;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return false; /* B1 */
-    dlpi_sleepers_wake_bits(s, 1, bit, shared);
-    return true;
+/* Returns true if this one slept, and no other waker has woken it. */
+static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint64_t bit) {
+    return (DLPI_LOAD_SEQ(&s->mask) & bit) != 0 && dlpi_sleepers_take(s, bit); /* B1 <- B1 */
 }
 
-/* Whoever sleeps on the word, whatever the masks say. */
-static void dlpi_sleepers_wake_all(uint32_t *word) {
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, INT_MAX, UINT32_MAX, 1);
+static void dlpi_sleepers_take_all(dlpi_sleepers *s) {
+    uint64_t bits = DLPI_XCHG_SEQ(&s->mask, UINT64_C(0)); /* B1: one wake for a sleep */
+    if (bits != 0) dlpi_sleepers_ring(s, bits);
 }
 
-/* ---- a sleeper that is alone on its flag and word ---- */
-
-DLPI_INLINE void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
-DLPI_INLINE void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
-
-static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
-    if (DLPI_LOAD_SEQ(flag) == 0) return;     /* B1 -> B1 */
-    if (DLPI_XCHG_SEQ(flag, 0u) == 0) return; /* B1 */
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
+/* Wake all that the mask has. */
+static void dlpi_sleepers_wake_all(dlpi_sleepers *s) {
+    if (DLPI_LOAD_SEQ(&s->mask) != 0) dlpi_sleepers_take_all(s); /* B1 <- B1 */
 }
 
-/* One that says what it waits for: batch + 1, UINT64_MAX anything, 0 nothing. */
-DLPI_INLINE void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
-    DLPI_STORE_SEQ(want, what); /* B1 -> B1 */
-}
-
-/* Batch b is there; UINT64_MAX: anything may be. */
-static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, uint32_t shared) {
-    uint64_t what = DLPI_LOAD_SEQ(want); /* B1 -> B1 */
+/* Wake the one whose mask says what it waits for, if that is batch b. UINT64_MAX: it may be
+   anything. */
+static void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
+    uint64_t what = DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
     if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
-    if (DLPI_XCHG_SEQ(want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
+    dlpi_sleepers_take_all(s);
 }
 
-/* Up to 64 sleepers that look for themselves whether it was for them. */
-DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
-    DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
-}
-DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
-    return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
-}
-/* Returns whether somebody has woken this one, which then owes a look. */
-static inline bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
-    return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
-}
-DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
-    return (uint32_t)(mask | mask >> 32);
-}
-static void dlpi_sleepers_wake_any(uint64_t *mask, uint32_t *word) {
-    uint64_t bits;
-    if (DLPI_LOAD_SEQ(mask) == 0) return;                       /* B1 -> B1 */
-    if ((bits = DLPI_XCHG_SEQ(mask, UINT64_C(0))) == 0) return; /* B1: one wake for a sleep */
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(bits), 1);
-}
-/* One of them, in turn. */
-static void dlpi_sleepers_wake_any_one(uint64_t *mask, uint32_t *word) {
-    uint64_t all, next, turn = DLPI_LOAD_RLX(word) & 63u; /* a hint */
-    while ((all = DLPI_LOAD_SEQ(mask)) != 0) {            /* B1 -> B1 */
+/* Wake one of them, in turn. */
+static void dlpi_sleepers_wake_next(dlpi_sleepers *s) {
+    uint64_t all, next, turn = DLPI_LOAD_RLX(&s->word) & 63u; /* a hint */
+    while ((all = DLPI_LOAD_SEQ(&s->mask)) != 0) {            /* B1 <- B1 */
         next = all >> turn << turn;
-        next = next != 0 ? next & (0u - next) : all & (0u - all);
-        if ((DLPI_AND_SEQ(mask, ~next) & next) == 0) continue; /* B1: whoever takes it out wakes */
-        dlpi_event_add(word);
-        dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(next), 1);
-        return;
+        if (next == 0) next = all;
+        if (dlpi_sleepers_take(s, next & (0 - next))) return;
     }
 }
 
@@ -7770,7 +7732,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 3u
+#define DLPI_FORMAT 4u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -7904,16 +7866,15 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+/* Consumers in other processes: see dlpipe_shm.h. */
 typedef struct dlpi_share {
-    uint32_t word;        /* B1 futex */
-    uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each subscriber */
-    uint64_t handed_back; /* how often somebody left batches to others */
+    dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
+    uint64_t handed_back;   /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint32_t one_each; /* a batch is for one of them */
-    uint8_t pad[DLPI_LINE - 76];
+    uint32_t over;     /* H1 1: all is fed and consumed */
+    uint8_t pad[DLPI_LINE - 80];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -7935,17 +7896,15 @@ typedef struct dlpi_ctl {
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
     uint64_t pad1[3];
-    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
-    uint32_t consumer_word;
-    uint32_t scheduler_sleeps; /* B1 */
-    uint32_t scheduler_word;
-    uint32_t consumer_cpu; /* W2 core + 1 */
-    uint8_t pad2[DLPI_LINE - 24];
+    dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
+    dlpi_sleepers scheduler; /* B1 its thread */
+    uint32_t consumer_cpu;   /* W2 core + 1 */
+    uint8_t pad2[DLPI_LINE - 36];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
-    uint32_t shared; /* 1: workers are processes */
+    uint32_t pad3;
     dlp_error error;
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
@@ -7967,13 +7926,17 @@ typedef struct dlpi_ctl {
     uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
+typedef struct dlpi_group { /* 32 workers of a stage */
+    dlpi_sleepers at;       /* B1 */
+    uint8_t pad[DLPI_LINE - sizeof(dlpi_sleepers)];
+} dlpi_group;
+
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
-    uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint32_t cpu;             /* W2 core + 1 */
-    uint8_t pad[DLPI_LINE - 20];
-    dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 
 /* A worker's own block: it alone writes, anybody reads. */
@@ -8052,9 +8015,9 @@ _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_bl
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
                "no hidden padding");
-_Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_group) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, consumer) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 64 - DLPI_HEADER_REST, "region layout");
@@ -9090,110 +9053,33 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-waiters      WHO SLEEPS, WHO WAKES
-   Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
-   after 100 ms, of some after seconds, and looks again. */
+   >>impl-waiters      WHO SLEEPS, WHO WAKES WHOM
+   Nobody is given work: workers look for it and claim it. What is here only says who looks. Why no
+   wake-up is lost stands in >>impl-sleepers. Every sleep ends after
+   100 ms, or after a second where another sleeper looks earlier.
+
+     who sleeps             where            what wakes it
+     worker                 waiters.group    a batch is fed (T1); rows or a batch leave the stage
+                                             before (D1, Y1); units are free again (R1); a cell of
+                                             inputs is to be loaded (O1); other cells are free (C2)
+     worker that is parked  its word alone   the tuner (A1), a stop
+     scheduler's thread     ctl.scheduler    a batch is delivered or released (V1, C1); an epoch has
+                                             begun (I2); an input is loaded (Q2); a subscriber has
+                                             come, taken, given back or left (H2 to H6)
+     consumer               ctl.consumer     the batch that it waits for leaves the last stage (Y1);
+                                             an error (E1); the end (T1); an epoch to begin (I2);
+                                             what the scheduler's thread or an inline stage would
+                                             be woken for, where the consumer does their work
+     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is admitted (H2);
+                                             the end (T1, H1)
+   A stop and a seek wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
-/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
-        n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
-}
-
-/* Returns whether it slept. */
-static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
-    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u,
-                                  waiters->shared);
-}
-
-/* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
-   batches go to workers in turn, the one that may take it. */
-static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
-    else
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
-}
-
-/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
-
-static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
-    dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
-}
-
-/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
-static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
-    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->consumer_word, ctl->shared);
-}
-
-/* What the source waits for may be there. After a sequentially consistent publication. */
-static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (dlpi_consumer_schedules(p))
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_scheduler(p->ctl);
-}
-
-/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
-   consistent publication. */
-static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share == NULL) return;
-    if (share->one_each)
-        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
-    else
-        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
-}
-
-/* All of them, whatever their bits say. */
-static void dlpi_wake_subscribers_all(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
-}
-
-/* Wake workers from..to-1 that rest: no bit says so. After a store of active. */
-static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
-    while (from < to) {
-        dlpi_sleepers *group = &waiters->group[from / 32u];
-        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to;
-        dlpi_sleepers_wake_bits(group, 32, dlpi_unit_mask(from, end), waiters->shared);
-        from = end;
-    }
-}
-
-static void dlpi_wake_sleepers(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++) {
-        dlpi_stage *st = p->work[i];
-        dlpi_waiters *waiters = &p->waiters[i];
-        dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
-        dlpi_wake_resting(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
-                          st->asleep_most);
-    }
-    dlpi_wake_scheduler(p->ctl);
-    dlpi_wake_consumer(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers_all(p->share);
-}
-
-/* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
-   waking it. */
-static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++) {
-        dlpi_stage *st = p->work[i];
-        for (uint32_t g = 0; g * 32u < st->asleep_most; g++)
-            dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
-    }
-    dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
-    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
-    dlpi_wake_subscribers_all(p->share);
-}
-
-/* Of one writer at a time, read by observers. */
+/* Count something that one writer at a time counts, and observers read. */
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
@@ -9202,13 +9088,182 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
+/* True if the tuner has retired the worker. It may still be in a mask, or claim, for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
     return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
+/* Where a worker sleeps, and its bit there. */
+static inline dlpi_sleepers *dlpi_worker_group(const dlpi_worker *w) {
+    return &w->waiters->group[w->id / 32].at;
+}
+static inline uint64_t dlpi_worker_bit(const dlpi_worker *w) { return UINT64_C(1) << w->id % 32; }
+
 static inline bool dlpi_stopped(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->stop) != 0; /* S1: a flag; what it guards is joined */
+}
+
+/* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->w.num_workers == 0;
+}
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    int asleep = 0, active = dlpi_active(p, st);
+    for (int g = 0; g * 32 < st->n_workers; g++)
+        asleep += __builtin_popcountll(dlpi_sleepers_mask(&waiters->group[g].at)); /* B1 */
+    return asleep < active ? (uint32_t)(active - asleep) : 0;
+}
+
+/* ---- workers ---- */
+
+/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication, as all that
+   follows. */
+static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
+    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+        n = dlpi_sleepers_wake(&waiters->group[g].at, n);
+}
+
+/* Returns true if the worker slept. */
+static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u].at, UINT64_C(1) << worker % 32u);
+}
+
+/* Wake all workers of a stage, whatever the masks say. */
+static void dlpi_wake_workers(dlpi_waiters *waiters, uint32_t n_workers) {
+    for (uint32_t g = 0; g * 32u < n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
+}
+
+/* ---- the others ---- */
+
+static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
+
+/* Batch b became ready for the consumer. */
+static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+    dlpi_sleepers_wake_for(&ctl->consumer, b);
+}
+
+/* What the source waits for may be there. */
+static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
+    if (dlpi_consumer_schedules(p))
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+    else
+        dlpi_wake_scheduler(p->ctl);
+}
+
+/* A batch became ready: wake all subscribers, or the one whose turn it is. */
+static void dlpi_wake_subscribers(dlpi_share *share) {
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_next(&share->sleepers);
+    else
+        dlpi_sleepers_wake_all(&share->sleepers);
+}
+
+/* Wake all subscribers, whatever the mask says. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
+}
+
+/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
+   between taking a sleeper's bit and waking it. */
+static void dlpi_wake_all(dlp_pipe *p) {
+    for (int i = 0; i < p->n_staffed; i++)
+        dlpi_wake_workers(&p->waiters[i], p->work[i]->asleep_most);
+    dlpi_sleepers_ring(&p->ctl->scheduler, 0);
+    dlpi_sleepers_ring(&p->ctl->consumer, 0);
+    dlpi_wake_subscribers_all(p->share);
+}
+
+/* ---- for work on a batch ---- */
+
+/* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
+   turn, wake the one that may take it. The consumer does the work of an inline stage. */
+static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    if (st->asleep_most == 0)
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+    else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
+        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
+    else
+        dlpi_wake_some(waiters, st->asleep_most, n);
+}
+
+/* Batch b left the stage with this place among those that have workers: the next one, or
+   the consumer, goes on with it. */
+static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+    if (work + 1 < p->n_work) {
+        dlpi_wake_stage(p, p->work[work + 1], b, 1);
+    } else {
+        dlpi_wake_consumer(p->ctl, b);
+        dlpi_wake_subscribers(p->share);
+    }
+}
+
+/* Units are free again in stages first..last: look for them. If batches go to workers in turn, only
+   one of them can take what was freed, so all look. */
+static void dlpi_rescan(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
+        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
+    }
+    dlpi_wake_consumer(p->ctl, DLPI_ANY);
+}
+
+/* ---- by the scheduler ---- */
+
+/* How many to wake now of n workers that new work can use. The others are put off while enough
+   workers are awake; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
+/* n batches were fed: wake as many item workers as they can use. A wake-up costs several
+   microseconds. */
+static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
+    uint64_t most = (uint64_t)st->n_workers;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_wake_stage(p, st, p->schedule.published - i, 1);
+        return;
+    }
+    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > most) units = most;
+    if (st->asleep_most != 0) units = dlpi_wake_now(p, (uint32_t)units);
+    dlpi_wake_stage(p, st, DLPI_ANY, (uint32_t)units);
+}
+
+/* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
+   are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
+}
+
+/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
+   shows them to the stage after the items. */
+static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->schedule.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
+            dlpi_wake_next(p, p->n_item_work - 1, b);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9243,11 +9298,6 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
-
-/* How many workers of a stage are worth their core while they wait; 0: none. */
-static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
-    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
-}
 
 /* A moving average that goes by what most samples say: others on the core, who may keep it for
    milliseconds, spoil some of them. */
@@ -9293,15 +9343,6 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
     if (++p->awake.calls < every) return;
     p->awake.calls = 0;
     dlpi_awake_note(p);
-}
-
-/* How many workers of a stage have no bit in its masks. */
-static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_waiters *waiters = &p->waiters[st->work];
-    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
-    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
-        asleep += dlpi_sleepers_count(&waiters->group[g]);
-    return asleep < active ? active - asleep : 0;
 }
 
 /* ---- one wait ---- */
@@ -9360,97 +9401,6 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     }
     dlpi_wait_moment(yields);
     return true;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-dispatch   WHO WAKES WHOM
-   Nobody is given work: workers look for it and claim it. What is here only says who looks. */
-
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
-static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
-    if (st->asleep_most > 0)
-        dlpi_wake_batch(p, st, b, 1);
-    else
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* There is work for n workers of a stage, any of them. */
-__attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
-    if (st->asleep_most > 0)
-        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
-    else
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* Batch b left the stage with this place among those that have workers: the next one, or
-   the consumer, goes on with it. */
-static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
-    if (work + 1 < p->n_work) {
-        dlpi_wake_stage(p, p->work[work + 1], b);
-    } else {
-        dlpi_wake_consumer(p->ctl, b);
-        dlpi_wake_subscribers(p->share);
-    }
-}
-
-/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
-   one of them can take what was freed: all look. */
-static void dlpi_rescan(dlp_pipe *p, int first, int last) {
-    for (int k = first; k <= last; k++) {
-        const dlpi_stage *st = p->work[k];
-        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
-    }
-    dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* Of n workers that the new work can use: how many to wake now. The others are put off while as
-   many as are kept awake are so; see >>impl-awake. */
-static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
-    uint32_t keep = dlpi_keep_awake(p), awake;
-    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
-    awake = dlpi_awake_workers(p, p->work[0]);
-    keep = awake < keep ? keep - awake : 0;
-    if (n <= keep) return n;
-    p->awake.put_off = n - keep;
-    return keep;
-}
-
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   consumer is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
-    dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
-    if (st->asleep_most == 0) {
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        return;
-    }
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
-        uint64_t most = (uint64_t)st->n_workers;
-        for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_wake_batch(p, st, p->schedule.published - i, 1);
-        return;
-    }
-    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
-    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
-}
-
-/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
-   on are longer in their callbacks than it thought, or have no core. */
-static void dlpi_wake_put_off(dlp_pipe *p) {
-    uint32_t n = p->awake.put_off;
-    p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
-}
-
-/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage after the items. */
-static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
-    for (uint64_t b = first; b != p->schedule.published; b++)
-        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
-            dlpi_wake_next(p, p->n_item_work - 1, b);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11243,7 +11193,7 @@ static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi
    done so before the rows were back, and goes by its hints since: call again. */
 static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
-    dlpi_wake_stage(p, st, t->b);
+    dlpi_wake_stage(p, st, t->b, 1);
 }
 
 /* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
@@ -12773,23 +12723,24 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
-    uint32_t bit = 1u << w->id % 32, asleep;
+    dlpi_sleepers *group = dlpi_worker_group(w);
+    uint64_t bit = dlpi_worker_bit(w), asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, woken;
-    uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the bit */
+    uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) {
         dlpi_worker_rest(w, ns);
         return;
     }
-    asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
+    asleep = dlpi_sleepers_mask(group); /* a hint */
+    dlpi_sleepers_enter(group, bit);    /* B1 -> B1 */
     if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
+            dlpi_futex_wait(&group->word, word, dlpi_sleepers_bits(bit), ns, (int)group->shared);
     }
     woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
@@ -12800,17 +12751,17 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
+    dlpi_sleepers *group = dlpi_worker_group(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
-                        (int)w->waiters->shared);
+                        (int)group->shared);
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
@@ -12952,8 +12903,7 @@ static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(vo
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
-    dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
-    dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
+    dlpi_event_ring(&p->live_word, UINT32_MAX, 0); /* L1 -> L1: close counts those that ended */
 }
 
 static void *dlpi_thread_worker(void *arg) {
@@ -13198,7 +13148,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
         w->st->ops->recover(w, why);
     else
         dlpi_slots_recover(w, why);
-    dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_leave(dlpi_worker_group(w), dlpi_worker_bit(w)); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
     dlpi_rescan(p, 0, p->n_work - 1);
@@ -13277,12 +13227,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
     DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
-    if (n > from) {
-        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
-    } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
-    }
+    /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
+    dlpi_wake_workers(waiters, (uint32_t)st->n_workers);
 }
 
 /* How busy the stage was since the last look; a call under way counts up to now. */
@@ -13663,13 +13609,13 @@ static void *dlpi_thread_scheduler(void *arg) {
             moved = true;
             continue;
         }
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        word = dlpi_event_count(&ctl->scheduler.word); /* B1 <- B1 */
+        dlpi_sleepers_enter(&ctl->scheduler, 1);       /* B1 -> B1 */
         moved = dlpi_scheduler_step(p);
         if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
-                            (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
+            dlpi_futex_wait(&ctl->scheduler.word, word, 1, p->scheduler_sleep_ns,
+                            (int)ctl->scheduler.shared);
+        dlpi_sleepers_leave(&ctl->scheduler, 1); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;
@@ -13904,18 +13850,18 @@ static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 
 static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
+    uint32_t s, word = dlpi_event_count(&ctl->consumer.word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
-    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
+    dlpi_sleepers_enter(&ctl->consumer, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
         !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
+        dlpi_futex_wait(&ctl->consumer.word, word, UINT32_MAX, ns, (int)ctl->consumer.shared);
+    dlpi_sleepers_leave(&ctl->consumer, want); /* B1 */
 }
 
 /* Are the processes still there? A thread that comes back without having waited need not look each
@@ -14020,7 +13966,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->after.epoch = epoch + 1;
     p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
 }
 
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
@@ -14033,7 +13979,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
 }
 
@@ -16397,7 +16343,7 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_for(p, p->source_stage, 1);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
 }
 
 /* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
@@ -16768,7 +16714,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
+    if (fresh > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -18747,8 +18693,8 @@ typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
     uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_sleepers lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
-    dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
+    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
+    dlpi_claim_word words[1];               /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
@@ -18779,8 +18725,8 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
     return dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
 }
-static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
-    return dlpi_scratch_head_of(p)->lacking;
+static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p, uint32_t group) {
+    return &dlpi_scratch_head_of(p)->lacking[group].at;
 }
 static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->words;
@@ -18831,10 +18777,11 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
     for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
-        uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0) dlpi_wake_for(p, takes, 0); /* the consumer, if it is its stage */
+        uint64_t bits = dlpi_sleepers_mask(dlpi_scratch_lacking(p, g)); /* B1 */
+        if (bits != 0) dlpi_wake_stage(p, takes, DLPI_ANY, 0); /* the consumer, if it is inline */
         for (; bits != 0; bits &= bits - 1)
-            if (dlpi_wake_worker(&p->waiters[takes->work], g * 32u + (uint32_t)__builtin_ctz(bits)))
+            if (dlpi_wake_worker(&p->waiters[takes->work],
+                                 g * 32u + (uint32_t)__builtin_ctzll(bits)))
                 return;
     }
 }
@@ -18871,12 +18818,11 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
-    dlpi_sleepers *group = &dlpi_scratch_lacking(w->p)[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
     if (lacks)
-        dlpi_sleepers_enter(group, bit); /* B1 */
+        dlpi_sleepers_enter(group, dlpi_worker_bit(w)); /* B1 */
     else
-        dlpi_sleepers_forget(group, bit); /* B1 */
+        dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
@@ -18934,7 +18880,7 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
         if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
             dlpi_scratch_free(p, g + 1);
-    dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_leave(dlpi_scratch_lacking(p, (uint32_t)w->id / 32), dlpi_worker_bit(w)); /* B1 */
 }
 
 /* ---- a row ---- */
@@ -19299,7 +19245,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     /* loaders wait for its cell */
-    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells, 1);
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -20382,7 +20328,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
         q->epoch = at->epoch;
         q->batch = at->batch;
     }
-    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_for(p, p->source_stage, fresh);
+    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
 /* Are all parts there that the present batch needs? */
@@ -22302,7 +22248,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
         if (now >= until) return false;
         if (until - now < ns) ns = until - now;
         dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
+        dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -23054,10 +23000,12 @@ static void dlpi_live_workers(dlp_pipe *p) {
 
 /* Who sleeps where, and the shortest deadline of all stages. */
 static void dlpi_live_waiters(dlp_pipe *p) {
-    p->ctl->shared = p->others != 0;
+    const uint32_t shared = p->others != 0;
+    p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
-        p->waiters[i].shared = p->ctl->shared;
+        for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
+            p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
@@ -23165,7 +23113,7 @@ static int dlpi_start(dlp_pipe *p) {
 
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     p->beside->nudge(p);
 }
 

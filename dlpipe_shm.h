@@ -1859,7 +1859,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     sched_yield();    /* bound here, once: else each worker has a page of its own to note it in */
     errnum = dlpi_procs_begin(p, true);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
-    dlpi_sleepers_wake_all(&p->ctl->processes_word);
+    dlpi_event_ring(&p->ctl->processes_word, UINT32_MAX, 1);
     if (errnum == 0) errnum = dlpi_procs_begin(p, false);
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
@@ -1953,12 +1953,12 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
 static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                   uint32_t slots) {
     const uint64_t line = DLPI_LINE;
-    memset(h, 0, sizeof *h);
-    h->mode = mode;
-    h->one_each = mode == DLP_SHARE_ONE;
-    h->max_subscribers = subscribers;
-    h->n_slots = slots;
-    h->takers_at = sizeof *h;
+    *h = (dlpi_share){.sleepers = {.shared = 1},
+                      .mode = mode,
+                      .one_each = mode == DLP_SHARE_ONE,
+                      .max_subscribers = subscribers,
+                      .n_slots = slots,
+                      .takers_at = sizeof *h};
     h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
     h->subscribers_at = h->admits_at + subscribers * sizeof(dlpi_admit);
     h->subscriber_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
@@ -2001,7 +2001,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         if ((s->unwaited & bit) == 0)
             s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
-        dlpi_sleepers_any_leave(&h->sleepers, bit); /* B1 */
+        dlpi_sleepers_leave(&h->sleepers, bit); /* B1 */
         moved = true;
     }
     if ((s->bound & bit) == 0 && (present & 1) != 0 &&
@@ -2013,7 +2013,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         if (dlpi_share_block(h, i)->behind != DLP_BEHIND_WAIT) s->unwaited |= bit;
         moved = true;
     }
-    if (moved) dlpi_sleepers_wake_all(&h->word);
+    if (moved) dlpi_sleepers_ring(&h->sleepers, 0);
     return moved;
 }
 
@@ -2123,8 +2123,8 @@ static void dlpi_share_over(dlp_pipe *p) {
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_given_back(p, k)) return;
     dlpi_credit_close(&p->share->over, 1u); /* H1 -> H1 */
-    dlpi_sleepers_wake_all(&p->share->word);
-    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
+    dlpi_sleepers_ring(&p->share->sleepers, 0);
+    dlpi_sleepers_ring(&p->ctl->consumer, 0);
 }
 
 /* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
@@ -2219,8 +2219,8 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     if (timeout_ms == DLP_NOWAIT) until = 0;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
     for (;;) {
-        uint32_t word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
-        dlpi_sleeper_want(&ctl->want, UINT64_MAX - 1); /* B1 -> B1: no batch, but all else */
+        uint32_t word = dlpi_event_count(&ctl->consumer.word); /* B1 <- B1 */
+        dlpi_sleepers_enter(&ctl->consumer, DLPI_ANY - 1); /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
@@ -2228,7 +2228,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         now = dlpi_now_ns();
         if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX,
+        dlpi_futex_wait(&ctl->consumer.word, word, UINT32_MAX,
                         until - now < sleep ? until - now : sleep, 1);
     }
 }
@@ -2656,7 +2656,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;
-    if (dlpi_sleepers_any_sleep(&c->share->sleepers) &&
+    if (dlpi_sleepers_mask(&c->share->sleepers) != 0 && /* B1 <- B1 */
         dlpi_subscriber_oldest(c, takers, &b, &s, &taker) && dlpi_subscriber_is_ready(c, b, s))
         dlpi_wake_subscribers(c->share);
 }
@@ -2700,19 +2700,19 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
 /* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
 static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
     uint64_t bit = UINT64_C(1) << c->index;
-    uint32_t word = dlpi_event_count(&c->share->word); /* B1 <- B1 */
+    uint32_t word = dlpi_event_count(&c->share->sleepers.word); /* B1 <- B1 */
     bool stays = c->admitted; /* the scheduler wakes all when it admits one */
     dlp_error e;
     int rc;
-    if (stays) dlpi_sleepers_any_enter(&c->share->sleepers, bit); /* B1 -> B1 */
+    if (stays) dlpi_sleepers_enter(&c->share->sleepers, bit); /* B1 -> B1 */
     rc = dlpi_subscriber_try(c, out);
     if (rc == DLP_EMPTY && stays != c->admitted) return rc;     /* with its bit, then */
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
-        dlpi_futex_wait(&c->share->word, word, dlpi_sleepers_any_bits(bit),
+        dlpi_futex_wait(&c->share->sleepers.word, word, dlpi_sleepers_bits(bit),
                         ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS, 1) &&
         dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    if (stays && dlpi_sleepers_any_leave(&c->share->sleepers, bit) && rc == DLP_EMPTY)
+    if (stays && dlpi_sleepers_leave(&c->share->sleepers, bit) && rc == DLP_EMPTY)
         rc = dlpi_subscriber_try(c, out); /* B1: it was woken for a batch, and no other was */
     return rc;
 }

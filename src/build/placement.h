@@ -131,7 +131,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
         if (now >= until) return false;
         if (until - now < ns) ns = until - now;
         dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
+        dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];

@@ -148,18 +148,18 @@ static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 
 static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
+    uint32_t s, word = dlpi_event_count(&ctl->consumer.word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
-    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
+    dlpi_sleepers_enter(&ctl->consumer, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
         !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
+        dlpi_futex_wait(&ctl->consumer.word, word, UINT32_MAX, ns, (int)ctl->consumer.shared);
+    dlpi_sleepers_leave(&ctl->consumer, want); /* B1 */
 }
 
 /* Are the processes still there? A thread that comes back without having waited need not look each
@@ -264,7 +264,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->after.epoch = epoch + 1;
     p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
 }
 
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
@@ -277,7 +277,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
 }
 

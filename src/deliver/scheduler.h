@@ -65,13 +65,13 @@ static void *dlpi_thread_scheduler(void *arg) {
             moved = true;
             continue;
         }
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        word = dlpi_event_count(&ctl->scheduler.word); /* B1 <- B1 */
+        dlpi_sleepers_enter(&ctl->scheduler, 1);       /* B1 -> B1 */
         moved = dlpi_scheduler_step(p);
         if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
-                            (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
+            dlpi_futex_wait(&ctl->scheduler.word, word, 1, p->scheduler_sleep_ns,
+                            (int)ctl->scheduler.shared);
+        dlpi_sleepers_leave(&ctl->scheduler, 1); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;

@@ -34,11 +34,6 @@
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 
-/* How many workers of a stage are worth their core while they wait; 0: none. */
-static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
-    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
-}
-
 /* A moving average that goes by what most samples say: others on the core, who may keep it for
    milliseconds, spoil some of them. */
 static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
@@ -83,15 +78,6 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
     if (++p->awake.calls < every) return;
     p->awake.calls = 0;
     dlpi_awake_note(p);
-}
-
-/* How many workers of a stage have no bit in its masks. */
-static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_waiters *waiters = &p->waiters[st->work];
-    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
-    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
-        asleep += dlpi_sleepers_count(&waiters->group[g]);
-    return asleep < active ? active - asleep : 0;
 }
 
 /* ---- one wait ---- */

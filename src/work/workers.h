@@ -53,23 +53,24 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
-    uint32_t bit = 1u << w->id % 32, asleep;
+    dlpi_sleepers *group = dlpi_worker_group(w);
+    uint64_t bit = dlpi_worker_bit(w), asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, woken;
-    uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the bit */
+    uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) {
         dlpi_worker_rest(w, ns);
         return;
     }
-    asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
+    asleep = dlpi_sleepers_mask(group); /* a hint */
+    dlpi_sleepers_enter(group, bit);    /* B1 -> B1 */
     if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
+            dlpi_futex_wait(&group->word, word, dlpi_sleepers_bits(bit), ns, (int)group->shared);
     }
     woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
@@ -80,17 +81,17 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
+    dlpi_sleepers *group = dlpi_worker_group(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
-                        (int)w->waiters->shared);
+                        (int)group->shared);
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
@@ -232,8 +233,7 @@ static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(vo
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
-    dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
-    dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
+    dlpi_event_ring(&p->live_word, UINT32_MAX, 0); /* L1 -> L1: close counts those that ended */
 }
 
 static void *dlpi_thread_worker(void *arg) {
