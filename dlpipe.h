@@ -4616,29 +4616,69 @@ DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
     if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
-/* One who waits: on which wake word, how patiently, and for what. */
+/* ---- waiting awake, of lanes and of pipes ---- */
+
+typedef struct dlpi_wait_rule {
+    uint32_t spin_ns, yields; /* before a sleep */
+    uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
+    bool only_yields;         /* one that waits awake never spins */
+    int threads;              /* of a pipe: its workers, and the consumer */
+} dlpi_wait_rule;
+
+/* Set how patiently to wait if this many threads share so many cores. If there are spare cores, spin
+   about as long as a wake-up takes. Else make way soon, but a few times before paying for sleep. */
+static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = threads <= cpus ? 14000 : cpus > 1 ? 1000 : 0;
+    *yields = threads <= cpus ? 0 : 50;
+}
+
+/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
+   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
+static uint32_t dlpi_wait_cpus;
+
+/* Set it by the cores of this machine, which are counted once. */
+static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
+    if (n == 0) {
+        n = (uint32_t)dlpi_cpu_count();
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
+    }
+    dlpi_wait_share(peers, n, spin_ns, yields);
+}
+
+/* Look again and again before a sleep, a moment apart. longer: wait awake. same_core: the thread
+   that is waited for is on this core, and a spin would keep it from the core. until: when to stop.
+   Returns true if a look did. */
+DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
+                                 bool longer, bool same_core, uint64_t until) {
+    const bool makes_way = same_core || (longer && rule->only_yields);
+    const uint64_t begin = dlpi_now_ns();
+    uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    if (until < end) end = until;
+    for (uint32_t i = 1; end > begin; i++) {
+        if (makes_way)
+            sched_yield();
+        else
+            dlpi_pause();
+        if (look(who)) return true;
+        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
+    }
+    for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
+        sched_yield();
+        if (look(who)) return true;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
+    }
+    return false;
+}
+
+/* ---- one that waits for a lane ---- */
+
 typedef struct dlpi_waiter {
     uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
-    int (*look)(void *handle); /* not 0: it has come, or an error has */
+    bool (*look)(void *handle); /* true: it has come, or an error has */
     void *handle;
 } dlpi_waiter;
-
-static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until) {
-    uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
-    if (w->spin_ns > 0) {
-        for (uint32_t i = 1;; i++) {
-            if (w->look(w->handle)) return 1;
-            if (i % 16 == 0 && dlpi_now_ns() >= end) break;
-            dlpi_pause();
-        }
-    }
-    for (uint32_t i = 0; i < w->yields; i++) {
-        if (w->look(w->handle)) return 1;
-        sched_yield();
-    }
-    return w->look(w->handle);
-}
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
@@ -4667,28 +4707,13 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
 
 /* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
 static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
+    const dlpi_wait_rule rule = {.spin_ns = w->spin_ns, .yields = w->yields};
+    uint64_t until = UINT64_MAX;
     if (w->look(w->handle)) return DLP_OK;
     if (timeout_ms == DLP_NOWAIT) return DLP_TIMEOUT;
-    uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
-    if (timeout_ms > 0) until = begin + (uint64_t)timeout_ms * 1000000u;
-    if (dlpi_await_awake(w, begin, until)) return DLP_OK;
+    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_wait_awake(w->look, w->handle, &rule, false, false, until)) return DLP_OK;
     return dlpi_await_asleep(w, until);
-}
-
-/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
-   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
-static uint32_t dlpi_wait_cpus;
-
-/* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
-   wake-up takes; else make way soon, but a few times before paying for sleep. */
-static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
-    if (n == 0) {
-        n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
-    }
-    *spin_ns = peers <= n ? 10000 : 1000;
-    *yields = peers <= n ? 0 : 50;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -4707,7 +4732,7 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
    it looks at the mask, and the looks that a sleeper takes last.
 
    Sleeper: read the word; write the mask (dlpi_sleepers_enter); look once more; sleep while the
-   word is unchanged; clear the mask (dlpi_sleepers_leave).
+   word is unchanged; clear the mask (dlpi_sleepers_leave). Only dlpi_wait_once does this.
    Waker: publish; read the mask; take bits out; change the word; wake these bits.
    Why no wake-up is lost: if the waker does not see the bits, its publication comes before them,
    and the sleeper's last look finds it. If the word has changed since the sleeper read it, the
@@ -4936,11 +4961,11 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     return DLP_OK;
 }
 
-static int dlpi_spsc_has_room(void *handle) {
+static bool dlpi_spsc_has_room(void *handle) {
     return dlpi_spsc_room((dlp_spsc_tx *)handle, 1) != 0;
 }
 
-static int dlpi_spsc_has_stock(void *handle) {
+static bool dlpi_spsc_has_stock(void *handle) {
     return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
 }
 
@@ -5172,7 +5197,7 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 }
 
-static int dlpi_mpsc_has_stock(void *handle) {
+static bool dlpi_mpsc_has_stock(void *handle) {
     return dlpi_mpsc_turn((dlp_mpsc_rx *)handle) != DLP_EMPTY;
 }
 
@@ -8559,13 +8584,6 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
     uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
 
-typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
-    int spin_rounds, yield_rounds;
-    int threads;       /* of the pipe: its workers, and the consumer */
-    bool only_yields;  /* who waits awake never spins */
-    uint64_t awake_ns; /* how long to wait awake */
-} dlpi_wait_rule;
-
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
     struct dlpi_exported *slots; /* [n_out]; NULL: never any */
     uint32_t n;
@@ -9055,7 +9073,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. Why no
-   wake-up is lost stands in >>impl-sleepers. Every sleep ends after
+   wake-up is lost stands in >>impl-sleepers, how one waits in >>impl-awake. Every sleep ends after
    100 ms, or after a second where another sleeper looks earlier.
 
      who sleeps             where            what wakes it
@@ -9267,30 +9285,38 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   >>impl-awake      ONE WAIT: FIRST AWAKE, THEN ASLEEP
+   Workers, the scheduler's thread, the consumer and subscribers wait in one way. Each has a table
+   of what it does meanwhile (dlpi_wait_ops), and its own text of these two loops:
+
+     dlpi_wait_awake    look again and again, a moment apart (of lanes, too)
+     dlpi_wait_asleep   announce; look once more; sleep; look, until the wait is over
+
+   A moment is a spin or a yield. Why no wake-up is lost stands in >>impl-sleepers.
+
    A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
-   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
-   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
-   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
-   very core, yield. Yields to third parties would cost a time slice. But where others feed the
-   pipe, and have not a core each, the third party is one of those: it gives the core back when the
-   pipe has no room for more, many batches later, and a spin would only keep it from that
-   (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
-   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but
-   where the other one is known to be on this core nobody spins: it makes way, if threads outnumber
-   the cores, and else sleeps, so that the kernel may find the other core for it.
+   runs. If a batch takes less, one sleep causes the next: the thread that was woken finds that the
+   other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
+   So do as many workers as can have something to do, and the other workers sleep at once. A thread
+   that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
+   to another program could cost a time slice. But if producers feed the pipe and have not a core
+   each, all yield (p->wait.only_yields). A producer gives the core back when the pipe has no room
+   for more, many batches later, and a spin would only keep it from that.
+
+   If batches or the consumer's steps take longer, or if there are not cores enough, all wait as
+   dlpi_wait_rule_set says. But nobody spins if the other thread was on this core. The waiter yields
+   if threads outnumber the cores. Else it sleeps, so that the kernel may find another core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
    W2     consumer_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
-   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
-   how long its own steps were.
+   The consumer measures: how long workers were busy for a batch, and how long its own steps were.
 
    While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
-   wake-up is lost: a worker without a bit in the mask, read after the publication, sets it later
-   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
-   callback that takes longer than those before; so the consumer makes up for what was put off
+   wake-up is lost. A worker without a bit in the mask, read after the publication, sets it later if
+   at all, and then its last look finds the batch (B1). But the worker may come late, from a
+   callback that takes longer than those before. So the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
 
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
@@ -9347,13 +9373,6 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-/* How often to look before a sleep, where so many threads share the cores: a few times more, and
-   then make way where they outnumber the cores; not at all where there is but one core. */
-static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
-    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
-    rule->yield_rounds = threads <= cpus ? 0 : 50;
-}
-
 static inline void dlpi_wait_moment(bool yields) {
     if (yields)
         sched_yield();
@@ -9361,7 +9380,7 @@ static inline void dlpi_wait_moment(bool yields) {
         dlpi_pause();
 }
 
-/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+/* True if another part of the pipe said last that it was on this core. here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
@@ -9372,7 +9391,7 @@ static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32
     return p->cpus == 1;
 }
 
-/* Say on which core this is. Returns that. */
+/* Say on which core this is. Returns the core + 1. */
 static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
@@ -9388,7 +9407,7 @@ static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *he
 /* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
    first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++, spins = p->wait.spin_rounds;
+    int i = k->rounds++, spins = (int)p->wait.spin_ns / 40;
     bool yields;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
@@ -9396,11 +9415,42 @@ static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer,
     if (longer) {
         yields = k->same_core || p->wait.only_yields;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= spins + p->wait.yield_rounds) {
+    } else if (i >= spins + (int)p->wait.yields) {
         return false;
     }
     dlpi_wait_moment(yields);
     return true;
+}
+
+/* What a kind of waiter does while it waits. The tables are constants, and the functions below are
+   compiled for each of them. who: the waiter's own record. */
+typedef struct dlpi_wait_ops {
+    bool (*look)(void *who);     /* do what there is to do; true: the wait is over */
+    uint64_t (*rest)(void *who); /* ns that a sleep may last; 0: look again instead */
+    bool (*last)(void *who);     /* the look behind the mask; true: do not sleep. NULL: look */
+    void (*left)(void *who, bool woken); /* the mask is clear again; or NULL */
+} dlpi_wait_ops;
+
+/* Sleep once, as >>impl-sleepers tells. The word is read before `rest` looks whether the pipe
+   stops. */
+DLPI_INLINE void dlpi_wait_once(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
+                                uint64_t bits) {
+    const uint32_t word = dlpi_event_count(&s->word); /* B1 <- B1: before the mask */
+    const uint64_t ns = ops->rest(who);
+    bool woken;
+    if (ns == 0) return;
+    dlpi_sleepers_enter(s, bits); /* B1 -> B1 */
+    if (!(ops->last != NULL ? ops->last(who) : ops->look(who)))
+        dlpi_futex_wait(&s->word, word, dlpi_sleepers_bits(bits), ns, (int)s->shared);
+    woken = dlpi_sleepers_leave(s, bits); /* B1 */
+    if (ops->left != NULL) ops->left(who, woken);
+}
+
+/* Sleep until the wait is over. */
+DLPI_INLINE void dlpi_wait_asleep(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
+                                  uint64_t bits) {
+    do dlpi_wait_once(ops, who, s, bits);
+    while (!ops->look(who));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -12784,7 +12834,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
 
 /* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
    above that number, not at all. Returns whether something has moved. */
-static bool dlpi_wait_awake(dlpi_worker *w) {
+static bool dlpi_worker_awake(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
@@ -12809,7 +12859,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
         w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    if (dlpi_wait_awake(w)) goto moved;
+    if (dlpi_worker_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {
@@ -13588,35 +13638,28 @@ static bool dlpi_scheduler_over(const dlp_pipe *p) {
     return p->schedule.ended && p->sharing->over(p);
 }
 
-/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
-   than the batch. Returns whether something has moved. */
-static bool dlpi_scheduler_wait(dlpi_worker *w) {
-    w->awake.rounds = 0;
-    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
-        if (dlpi_scheduler_step(w->p)) return true;
-    return false;
+/* ---- its thread ---- */
+
+static bool dlpi_scheduler_look(void *who) {
+    dlp_pipe *p = who;
+    return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
 }
 
+static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->scheduler_sleep_ns; }
+
+static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_scheduler_rest, NULL,
+                                                   NULL};
+
+/* Schedule until all is scheduled. It looks a few times more before a sleep: to be woken for each
+   batch would cost the one that takes the batch more than the batch. */
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    bool moved = true;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
-            moved = true;
-            continue;
-        }
-        word = dlpi_event_count(&ctl->scheduler.word); /* B1 <- B1 */
-        dlpi_sleepers_enter(&ctl->scheduler, 1);       /* B1 -> B1 */
-        moved = dlpi_scheduler_step(p);
-        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler.word, word, 1, p->scheduler_sleep_ns,
-                            (int)ctl->scheduler.shared);
-        dlpi_sleepers_leave(&ctl->scheduler, 1); /* B1 */
-    }
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p))
+        if (!dlpi_scheduler_step(p) &&
+            !dlpi_wait_awake(dlpi_scheduler_look, p, &p->wait, false, false, UINT64_MAX))
+            dlpi_wait_asleep(&dlpi_scheduler_waits, p, &p->ctl->scheduler, 1);
     dlpi_thread_over(w);
     return NULL;
 }
@@ -13880,7 +13923,8 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
+    yields =
+        longer || k->rounds > (int)p->wait.spin_ns / 40; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -22186,7 +22230,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) dlpi_wait_rounds(&p->wait, peers, p->cpus);
+    if (!p->all_inline)
+        dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "

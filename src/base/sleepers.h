@@ -18,7 +18,7 @@
    it looks at the mask, and the looks that a sleeper takes last.
 
    Sleeper: read the word; write the mask (dlpi_sleepers_enter); look once more; sleep while the
-   word is unchanged; clear the mask (dlpi_sleepers_leave).
+   word is unchanged; clear the mask (dlpi_sleepers_leave). Only dlpi_wait_once does this.
    Waker: publish; read the mask; take bits out; change the word; wake these bits.
    Why no wake-up is lost: if the waker does not see the bits, its publication comes before them,
    and the sleeper's last look finds it. If the word has changed since the sleeper read it, the

@@ -178,7 +178,8 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
+    yields =
+        longer || k->rounds > (int)p->wait.spin_ns / 40; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 

@@ -270,13 +270,6 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
     uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
 
-typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
-    int spin_rounds, yield_rounds;
-    int threads;       /* of the pipe: its workers, and the consumer */
-    bool only_yields;  /* who waits awake never spins */
-    uint64_t awake_ns; /* how long to wait awake */
-} dlpi_wait_rule;
-
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
     struct dlpi_exported *slots; /* [n_out]; NULL: never any */
     uint32_t n;

@@ -359,8 +359,12 @@ struct dlp_subscriber {
     dlpi_cblock *mine;
     uint64_t *released, final_at;
     uint64_t cursor, present, missed;
-    bool admitted, waits; /* waits: in next */
-    uint8_t *alive;       /* a page that is zero in a process forked from this one */
+    bool admitted, waits;      /* waits: in next */
+    bool stays;                /* it was admitted when it began to sleep, and has its bit */
+    int rc;                    /* of next; DLP_EMPTY: wait */
+    uint64_t until, looked_ns; /* looked_ns: whether the owner lives */
+    dlp_batch **out;
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
@@ -439,7 +443,8 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
         c->fields[f].name[31] = 0;
     }
     c->ring = c->m->pipe.ring;
-    dlpi_wait_rounds(&c->wait, (int)c->m->pipe.n_workers + 2, dlpi_cpu_count());
+    dlpi_wait_share(c->m->pipe.n_workers + 2, (uint32_t)dlpi_cpu_count(), &c->wait.spin_ns,
+                    &c->wait.yields);
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;
@@ -798,22 +803,48 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
                                             : dlpi_subscriber_one(c, out);
 }
 
-/* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
-static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
-    uint64_t bit = UINT64_C(1) << c->index;
-    uint32_t word = dlpi_event_count(&c->share->sleepers.word); /* B1 <- B1 */
-    bool stays = c->admitted; /* the scheduler wakes all when it admits one */
+/* ---- a subscriber waits ---- */
+
+/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
+static bool dlpi_subscriber_look(void *who) {
+    dlp_subscriber *c = who;
+    const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
+    if (c->rc == DLP_EMPTY) c->rc = dlpi_subscriber_try(c, c->out);
+    if (c->rc == DLP_EMPTY && stop != 0) c->rc = DLP_STOPPED;
+    return c->rc != DLP_EMPTY || c->stays != c->admitted;
+}
+
+/* See now and then that the owner lives: not once for each call, which may be short. Returns how
+   long a sleep may last; 0: the wait is over. */
+static uint64_t dlpi_subscriber_rest(void *who) {
+    dlp_subscriber *c = who;
+    uint64_t now = dlpi_now_ns();
     dlp_error e;
-    int rc;
-    if (stays) dlpi_sleepers_enter(&c->share->sleepers, bit); /* B1 -> B1 */
-    rc = dlpi_subscriber_try(c, out);
-    if (rc == DLP_EMPTY && stays != c->admitted) return rc;     /* with its bit, then */
-    if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
-        dlpi_futex_wait(&c->share->sleepers.word, word, dlpi_sleepers_bits(bit),
-                        ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS, 1) &&
-        dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
-        rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    if (stays && dlpi_sleepers_leave(&c->share->sleepers, bit) && rc == DLP_EMPTY)
-        rc = dlpi_subscriber_try(c, out); /* B1: it was woken for a batch, and no other was */
-    return rc;
+    if (now - c->looked_ns >= DLPI_LOOK_NS) {
+        c->looked_ns = now;
+        if (dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
+            c->rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
+    }
+    if (c->rc == DLP_EMPTY && now >= c->until) c->rc = DLP_TIMEOUT;
+    if (c->rc != DLP_EMPTY) return 0;
+    return c->until - now < DLPI_SLEEP_NS ? c->until - now : DLPI_SLEEP_NS;
+}
+
+static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_subscriber_rest,
+                                                    NULL, NULL};
+
+/* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
+   it alone. The scheduler wakes all when it admits one. */
+static int dlpi_subscriber_await(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
+    c->out = out;
+    c->rc = DLP_EMPTY;
+    c->until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    c->stays = c->admitted;
+    if (timeout_ms != 0) dlpi_wait_awake(dlpi_subscriber_look, c, &c->wait, false, false, c->until);
+    while (c->rc == DLP_EMPTY) {
+        c->stays = c->admitted;
+        dlpi_wait_asleep(&dlpi_subscriber_waits, c, &c->share->sleepers,
+                         c->stays ? UINT64_C(1) << c->index : 0);
+    }
+    return c->rc;
 }

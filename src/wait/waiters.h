@@ -5,7 +5,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. Why no
-   wake-up is lost stands in >>impl-sleepers. Every sleep ends after
+   wake-up is lost stands in >>impl-sleepers, how one waits in >>impl-awake. Every sleep ends after
    100 ms, or after a second where another sleeper looks earlier.
 
      who sleeps             where            what wakes it

@@ -114,7 +114,7 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
 
 /* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
    above that number, not at all. Returns whether something has moved. */
-static bool dlpi_wait_awake(dlpi_worker *w) {
+static bool dlpi_worker_awake(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
@@ -139,7 +139,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
         w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    if (dlpi_wait_awake(w)) goto moved;
+    if (dlpi_worker_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {

@@ -518,7 +518,7 @@ static void setup(void) {
     scratch_rig(&r, &field);
     if (rig_open(&r, &pipe_) != DLP_OK) abort();
     note = (notes *)arena_take(1, sizeof *note);
-    pipe_->wait.spin_rounds = pipe_->wait.yield_rounds = 0;
+    pipe_->wait.spin_ns = pipe_->wait.yields = 0;
     if (is.rows > 32) { /* two runs, one in each word */
         pipe_->cpus = 1;
         for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].block->item_ns = 1;
