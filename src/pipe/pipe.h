@@ -128,7 +128,7 @@ typedef struct dlpi_worker {
     bool blocked;            /* ... for want of free cells, not of input */
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    dlpi_awake_wait awake;
+    uint32_t waits;          /* while some wait awake */
     dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;

@@ -27,7 +27,9 @@
 #define hdr_schedule dlpi_schedule
 #define hdr_thread_scheduler dlpi_thread_scheduler
 #define hdr_step(w) ((w)->st->ops->step(w))
-#define hdr_worker_sleep dlpi_worker_sleep
+#define hdr_worker_sleep(w) \
+    dlpi_wait_once(&dlpi_worker_waits, &(dlpi_idle_worker){.w = (w)}, dlpi_worker_group(w), \
+                   dlpi_worker_bit(w))
 #define hdr_recover dlpi_recover
 #define hdr_worker dlpi_worker
 #define hdr_bslot dlpi_bslot

@@ -451,7 +451,8 @@ static void work_to_the_end(void) {
 
 static void act(dlpi_worker *w) {
     if (now_.sleeps && w->st->work == now_.victim)
-        dlpi_worker_sleep(w);
+        dlpi_wait_once(&dlpi_worker_waits, &(dlpi_idle_worker){.w = w}, dlpi_worker_group(w),
+                       dlpi_worker_bit(w));
     else
         w->st->ops->step(w);
 }
