@@ -4625,8 +4625,9 @@ typedef struct dlpi_wait_rule {
     int threads;              /* of a pipe: its workers, and the consumer */
 } dlpi_wait_rule;
 
-/* Set how patiently to wait if this many threads share so many cores. If there are spare cores, spin
-   about as long as a wake-up takes. Else make way soon, but a few times before paying for sleep. */
+/* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
+   spin about as long as a wake-up takes. Else make way soon, but a few times before paying for
+   sleep. */
 static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, uint32_t *yields) {
     *spin_ns = threads <= cpus ? 14000 : cpus > 1 ? 1000 : 0;
     *yields = threads <= cpus ? 0 : 50;
@@ -8395,13 +8396,6 @@ struct dlp_call {
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
 
-typedef struct dlpi_awake_wait { /* of one who waits */
-    int rounds;                  /* in this wait */
-    bool same_core;              /* as the one that it waits for, as far as is known */
-    uint32_t waits;
-    uint64_t until_ns;
-} dlpi_awake_wait;
-
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
 typedef struct dlpi_worker_rare {
@@ -8443,7 +8437,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     uint32_t waits;          /* while some wait awake */
-    dlpi_cpu cpu; /* of its own thread */
+    dlpi_cpu cpu;            /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -8527,7 +8521,6 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed since the last estimate */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
-    dlpi_awake_wait wait;       /* the consumer's */
     uint64_t batch_ns, step_ns; /* averages */
     uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
 } dlpi_awake;
@@ -8597,8 +8590,8 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
     uint32_t calls_timed; /* how many calls the work of this call stands for */
-    uint32_t clock_off; /* inline: this call is not timed */
-    bool source_waited; /* this wait was for the source */
+    uint32_t clock_off;   /* inline: this call is not timed */
+    bool source_waited;   /* this wait was for the source */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
@@ -9088,7 +9081,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
                                              an error (E1); the end (T1); an epoch to begin (I2);
                                              what the scheduler's thread or an inline stage would
                                              be woken for, where the consumer does their work
-     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is admitted (H2);
+     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
                                              the end (T1, H1)
    A stop and a seek wake all of them. So does a recovery. */
 
@@ -9257,6 +9250,10 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     uint64_t most = (uint64_t)st->n_workers;
+    if (st->asleep_most == 0) {
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+        return;
+    }
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
         for (uint64_t i = n < most ? n : most; i > 0; i--)
             dlpi_wake_stage(p, st, p->schedule.published - i, 1);
@@ -9264,8 +9261,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > most) units = most;
-    if (st->asleep_most != 0) units = dlpi_wake_now(p, (uint32_t)units);
-    dlpi_wake_stage(p, st, DLPI_ANY, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)most, dlpi_wake_now(p, (uint32_t)units));
 }
 
 /* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
@@ -9273,7 +9269,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -9373,13 +9369,6 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-static inline void dlpi_wait_moment(bool yields) {
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
-}
-
 /* True if another part of the pipe said last that it was on this core. here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
@@ -9396,30 +9385,6 @@ static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
     return cpu;
-}
-
-static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
-    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
-    k->waits++;
-}
-
-/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
-   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
-static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++, spins = (int)p->wait.spin_ns / 40;
-    bool yields;
-    if (i == 0) dlpi_awake_first(p, k, here);
-    if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
-    yields = i >= spins;
-    if (longer) {
-        yields = k->same_core || p->wait.only_yields;
-        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= spins + (int)p->wait.yields) {
-        return false;
-    }
-    dlpi_wait_moment(yields);
-    return true;
 }
 
 /* What a kind of waiter does while it waits. The tables are constants, and the functions below are
@@ -13883,90 +13848,101 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
-
-/* Sleep until the wanted batch may be there, at most ns. */
-static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->consumer.word); /* B1 <- B1 */
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) {
-            uint64_t due = dlpi_worker_due(&p->workers[i]);
-            if (due < ns) ns = due;
-        }
-    dlpi_sleepers_enter(&ctl->consumer, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
-        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->consumer.word, word, UINT32_MAX, ns, (int)ctl->consumer.shared);
-    dlpi_sleepers_leave(&ctl->consumer, want); /* B1 */
-}
-
 /* Are the processes still there? A thread that comes back without having waited need not look each
    time. */
-static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
     return p->beside->look(p);
 }
 
-/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
-   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
-    dlpi_awake_wait *k = &p->awake.wait;
-    bool longer = dlpi_keep_awake(p) != 0, yields;
-    if (p->all_inline) return false;
-    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields =
-        longer || k->rounds > (int)p->wait.spin_ns / 40; /* others may keep the core for long */
-    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
-}
+/* ---- the consumer waits ---- */
 
-/* One sleep, and what is looked after before it. DLP_OK: look again. */
-static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
-    uint64_t now, ns = DLPI_SLEEP_NS;
-    int rc;
-    dlpi_wake_put_off(p);
-    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
-    now = dlpi_now_ns();
-    dlpi_tune(p, now);
-    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
-    if (now >= until) return DLP_TIMEOUT;
-    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
-    if (until - now < ns) ns = until - now;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    dlpi_consumer_sleep(p, ns);
-    return DLP_OK;
-}
+typedef struct dlpi_next_wait {
+    dlp_pipe *p;
+    uint64_t until, *b; /* until: absolute, UINT64_MAX for ever, 0: do not wait */
+    uint32_t *s;        /* batch *b is in slot *s */
+    int rc;             /* DLP_EMPTY: wait */
+} dlpi_next_wait;
 
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
-   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
-   change what they call; those run before any sleep, for nobody else does their work. */
-static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+/* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
+   and before more is scheduled. An epoch begins before inline stages run, for it may change what
+   they call. Inline stages run before any sleep, for nobody else does their work. What the source
+   waits for may have come while the consumer was awake, and woken nobody. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
-    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
-        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
         if (dlpi_epoch_due(p)) {
             if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
-            continue;
+        } else if (!dlpi_inline_steps(p)) {
+            return DLP_EMPTY;
+        } else if (until != UINT64_MAX && dlpi_now_ns() >= until && /* it may be ready since */
+                   dlpi_take(p, b, s) == DLP_EMPTY) {
+            return DLP_TIMEOUT;
         }
-        if (dlpi_inline_steps(p)) {
-            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
-                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
-                return DLP_TIMEOUT;
-            continue;
-        }
-        if (dlpi_next_spin(p, until)) continue;
-        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
+}
+
+static bool dlpi_next_look(void *who) {
+    dlpi_next_wait *k = who;
+    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    return k->rc != DLP_EMPTY;
+}
+
+/* See that the processes live, and that no callback is past its deadline. Returns how long a sleep
+   may last; 0: the wait is over, or there is work. */
+static uint64_t dlpi_next_patience(void *who) {
+    dlpi_next_wait *k = who;
+    dlp_pipe *p = k->p;
+    uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+    k->rc = dlpi_next_beside(p, now, k->until);
+    if (k->rc == DLP_OK && now >= k->until) k->rc = DLP_TIMEOUT;
+    if (k->rc == DLP_OK) k->rc = dlpi_threads_deadline(p, now);
+    if (k->rc != DLP_OK) return 0;
+    k->rc = DLP_EMPTY;
+    if (k->until - now < ns) ns = k->until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    return ns;
+}
+
+static uint64_t dlpi_next_rest(void *who) {
+    dlp_pipe *p = ((dlpi_next_wait *)who)->p;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
+    dlpi_tune(p, dlpi_now_ns());
+    return dlpi_next_patience(who);
+}
+
+static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
+
+/* Wait until dlpi_take has something, or the wait is over. */
+__attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
+    dlp_pipe *p = k.p;
+    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint32_t *here = &p->ctl->consumer_cpu;
+    bool longer =
+        dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
+    if (p->all_inline || k.until == 0 ||
+        !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
+                         dlpi_awake_same_core(p, here, dlpi_awake_here(here)), k.until))
+        dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
+    return k.rc;
+}
+
+/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc = dlpi_next_try(p, until, b, s);
+    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -13981,15 +13957,15 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
     if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->pace.clock_off = 1;
-        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
     dlpi_consumer_step(p, from);
-    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
     p->tune.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);

@@ -1,5 +1,5 @@
 #pragma once
-/* tests: model/model_slots, model/model_links, system/core/pipe_wake */
+/* tests: unit/core/awake, model/model_slots, model/model_links, system/core/pipe_wake */
 #include "base/platform.h"
 #include "base/wake.h"
 /* ---------------------------------------------------------------------------------------------

@@ -102,8 +102,9 @@ typedef struct dlpi_wait_rule {
     int threads;              /* of a pipe: its workers, and the consumer */
 } dlpi_wait_rule;
 
-/* Set how patiently to wait if this many threads share so many cores. If there are spare cores, spin
-   about as long as a wake-up takes. Else make way soon, but a few times before paying for sleep. */
+/* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
+   spin about as long as a wake-up takes. Else make way soon, but a few times before paying for
+   sleep. */
 static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, uint32_t *yields) {
     *spin_ns = threads <= cpus ? 14000 : cpus > 1 ? 1000 : 0;
     *yields = threads <= cpus ? 0 : 50;

@@ -81,13 +81,6 @@ struct dlp_call {
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
 
-typedef struct dlpi_awake_wait { /* of one who waits */
-    int rounds;                  /* in this wait */
-    bool same_core;              /* as the one that it waits for, as far as is known */
-    uint32_t waits;
-    uint64_t until_ns;
-} dlpi_awake_wait;
-
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
 typedef struct dlpi_worker_rare {
@@ -129,7 +122,7 @@ typedef struct dlpi_worker {
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     uint32_t waits;          /* while some wait awake */
-    dlpi_cpu cpu; /* of its own thread */
+    dlpi_cpu cpu;            /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -213,7 +206,6 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed since the last estimate */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
-    dlpi_awake_wait wait;       /* the consumer's */
     uint64_t batch_ns, step_ns; /* averages */
     uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
 } dlpi_awake;
@@ -283,8 +275,8 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
     uint32_t calls_timed; /* how many calls the work of this call stands for */
-    uint32_t clock_off; /* inline: this call is not timed */
-    bool source_waited; /* this wait was for the source */
+    uint32_t clock_off;   /* inline: this call is not timed */
+    bool source_waited;   /* this wait was for the source */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */

@@ -312,26 +312,26 @@ static int dlpi_share_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* ---- the program that only serves waits: for no batch, but for all else ---- */
+
+static bool dlpi_serve_look(void *who) {
+    dlpi_next_wait *k = who;
+    int rc = dlpi_next_error(k->p, true);
+    if (dlpi_stopped(k->p)) rc = DLP_STOPPED;
+    if (rc == DLP_OK && dlpi_credit_closed(&k->p->share->over) != 0) rc = DLP_END; /* H1 <- H1 */
+    if (k->rc == DLP_EMPTY && rc != DLP_OK) k->rc = rc;
+    return k->rc != DLP_EMPTY;
+}
+
+static const dlpi_wait_ops dlpi_serve_waits = {dlpi_serve_look, dlpi_next_patience, NULL, NULL};
+
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX, sleep = DLPI_SLEEP_NS;
-    int rc;
-    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    if (timeout_ms == DLP_NOWAIT) until = 0;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
-    for (;;) {
-        uint32_t word = dlpi_event_count(&ctl->consumer.word); /* B1 <- B1 */
-        dlpi_sleepers_enter(&ctl->consumer, DLPI_ANY - 1); /* B1 -> B1: no batch, but all else */
-        if (dlpi_stopped(p)) return DLP_STOPPED;
-        if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
-        if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if ((rc = p->beside->look(p)) != DLP_OK) return rc;
-        now = dlpi_now_ns();
-        if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
-        if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->consumer.word, word, UINT32_MAX,
-                        until - now < sleep ? until - now : sleep, 1);
-    }
+    dlpi_next_wait k = {.p = p, .until = UINT64_MAX, .rc = DLP_EMPTY};
+    if (timeout_ms > 0) k.until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) k.until = 0;
+    if (!dlpi_serve_look(&k))
+        dlpi_wait_asleep(&dlpi_serve_waits, &k, &p->ctl->consumer, DLPI_ANY - 1);
+    return k.rc;
 }
 
 /* ---- a subscriber's side ---- */
@@ -359,9 +359,9 @@ struct dlp_subscriber {
     dlpi_cblock *mine;
     uint64_t *released, final_at;
     uint64_t cursor, present, missed;
-    bool admitted, waits;      /* waits: in next */
-    bool stays;                /* it was admitted when it began to sleep, and has its bit */
-    int rc;                    /* of next; DLP_EMPTY: wait */
+    bool admitted, waits; /* waits: in next */
+    bool stays;           /* it was admitted when it began to sleep, and has its bit */
+    int rc;               /* of next; DLP_EMPTY: wait */
     uint64_t until, looked_ns; /* looked_ns: whether the owner lives */
     dlp_batch **out;
     uint8_t *alive; /* a page that is zero in a process forked from this one */

@@ -90,13 +90,6 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-static inline void dlpi_wait_moment(bool yields) {
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
-}
-
 /* True if another part of the pipe said last that it was on this core. here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
@@ -113,30 +106,6 @@ static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
     return cpu;
-}
-
-static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
-    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
-    k->waits++;
-}
-
-/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
-   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
-static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++, spins = (int)p->wait.spin_ns / 40;
-    bool yields;
-    if (i == 0) dlpi_awake_first(p, k, here);
-    if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
-    yields = i >= spins;
-    if (longer) {
-        yields = k->same_core || p->wait.only_yields;
-        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= spins + (int)p->wait.yields) {
-        return false;
-    }
-    dlpi_wait_moment(yields);
-    return true;
 }
 
 /* What a kind of waiter does while it waits. The tables are constants, and the functions below are

@@ -20,7 +20,7 @@
                                              an error (E1); the end (T1); an epoch to begin (I2);
                                              what the scheduler's thread or an inline stage would
                                              be woken for, where the consumer does their work
-     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is admitted (H2);
+     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
                                              the end (T1, H1)
    A stop and a seek wake all of them. So does a recovery. */
 
@@ -189,6 +189,10 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     uint64_t most = (uint64_t)st->n_workers;
+    if (st->asleep_most == 0) {
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+        return;
+    }
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
         for (uint64_t i = n < most ? n : most; i > 0; i--)
             dlpi_wake_stage(p, st, p->schedule.published - i, 1);
@@ -196,8 +200,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > most) units = most;
-    if (st->asleep_most != 0) units = dlpi_wake_now(p, (uint32_t)units);
-    dlpi_wake_stage(p, st, DLPI_ANY, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)most, dlpi_wake_now(p, (uint32_t)units));
 }
 
 /* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
@@ -205,7 +208,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
