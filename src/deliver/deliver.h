@@ -216,6 +216,8 @@ static uint64_t dlpi_next_rest(void *who) {
     return dlpi_next_patience(who);
 }
 
+/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
+   may wake the consumer in vain, once. */
 static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
 
 /* Wait until dlpi_take has something, or the wait is over. */
