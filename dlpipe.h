@@ -83,10 +83,10 @@
    All of them in one table:
    >>graph          A PIPELINE AS A TABLE OF NODES
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-places
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
    >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
-   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-dispatch
+   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
@@ -4300,6 +4300,11 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
    * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
      which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
      than waiting may (0.1 % of a core).
+   * Workers, the scheduler's thread, the consumer and subscribers sleep by one loop. Lanes look
+     awake by the same function, but sleep by a loop of their own. One word of a lane is mask and
+     futex, and the sleeper pays a heavy barrier, so that a push costs no ordered look at the word.
+   * A stop, a seek and the tuner wake all sleepers by the word, as recovery does. They are rare,
+     and a list of those that rest or have no bit would have to be right as well.
    * Workers with items in flight look for new batches every ms, also while they wait for what is
      out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
@@ -4511,38 +4516,6 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
         worker, (place[0] || worker[0]) && item[0] ? ", " : "", item,
         place[0] || worker[0] || item[0] ? ": " : "", e->message[0] ? e->message : c->text, errnum,
         c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   Futexes and the heavy barrier first, then lanes, then bundles. */
-
-#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
-
-/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
-   that has not slept yet sees another value than it expects. */
-/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
-enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
-
-static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
-                           int shared) {
-    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
-    struct timespec t;
-    t.tv_sec = (time_t)(until / 1000000000u);
-    t.tv_nsec = (long)(until % 1000000000u);
-    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
-    int saved = errno;
-    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
-    int timed_out = r != 0 && errno == ETIMEDOUT;
-    errno = saved;
-    return timed_out;
-}
-
-static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
-    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
-    int saved = errno;
-    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
-    errno = saved;
 }
 
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
@@ -4828,6 +4801,38 @@ static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
     cpu->sleeps = 0;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   Futexes and the heavy barrier first, then lanes, then bundles. */
+
+#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
+
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
+   that has not slept yet sees another value than it expects. */
+/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
+enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    struct timespec t;
+    t.tv_sec = (time_t)(until / 1000000000u);
+    t.tv_nsec = (long)(until % 1000000000u);
+    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
+    int timed_out = r != 0 && errno == ETIMEDOUT;
+    errno = saved;
+    return timed_out;
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
+    errno = saved;
+}
+
 /* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
    goes to sleep ---- */
 
@@ -4886,29 +4891,70 @@ DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
     if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
-/* One who waits: on which wake word, how patiently, and for what. */
+/* ---- waiting awake, of lanes and of pipes ---- */
+
+typedef struct dlpi_wait_rule {
+    uint32_t spin_ns, yields; /* before a sleep */
+    uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
+    bool only_yields;         /* one that waits awake never spins */
+    int threads;              /* of a pipe: its workers, and the consumer */
+} dlpi_wait_rule;
+
+/* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
+   spin about as long as a wake-up takes. Else make way soon, but a few times before paying for
+   sleep. */
+static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = threads <= cpus ? 14000 : cpus > 1 ? 1000 : 0;
+    *yields = threads <= cpus ? 0 : 50;
+}
+
+/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
+   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
+static uint32_t dlpi_wait_cpus;
+
+/* Set it by the cores of this machine, which are counted once. */
+static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
+    if (n == 0) {
+        n = (uint32_t)dlpi_cpu_count();
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
+    }
+    dlpi_wait_share(peers, n, spin_ns, yields);
+}
+
+/* Look again and again before a sleep, a moment apart. longer: wait awake. same_core: the thread
+   that is waited for is on this core, and a spin would keep it from the core. until: when to stop.
+   Returns true if a look did. */
+DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
+                                 bool longer, bool same_core, uint64_t until) {
+    const bool makes_way = same_core || (longer && rule->only_yields);
+    const uint64_t begin = dlpi_now_ns();
+    uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    if (until < end) end = until;
+    for (uint32_t i = 1; end > begin; i++) {
+        if (makes_way)
+            sched_yield();
+        else
+            dlpi_pause();
+        if (look(who)) return true;
+        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
+    }
+    for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
+        sched_yield();
+        if (look(who)) return true;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
+    }
+    return false;
+}
+
+/* ---- one that waits for a lane ---- */
+
 typedef struct dlpi_waiter {
     uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
-    int (*look)(void *handle); /* not 0: it has come, or an error has */
+    bool (*look)(void *handle); /* true: it has come, or an error has */
     void *handle;
 } dlpi_waiter;
-
-static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until) {
-    uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
-    if (w->spin_ns > 0) {
-        for (uint32_t i = 1;; i++) {
-            if (w->look(w->handle)) return 1;
-            if (i % 16 == 0 && dlpi_now_ns() >= end) break;
-            dlpi_pause();
-        }
-    }
-    for (uint32_t i = 0; i < w->yields; i++) {
-        if (w->look(w->handle)) return 1;
-        sched_yield();
-    }
-    return w->look(w->handle);
-}
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
@@ -4937,55 +4983,46 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
 
 /* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
 static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
+    const dlpi_wait_rule rule = {.spin_ns = w->spin_ns, .yields = w->yields};
+    uint64_t until = UINT64_MAX;
     if (w->look(w->handle)) return DLP_OK;
     if (timeout_ms == DLP_NOWAIT) return DLP_TIMEOUT;
-    uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
-    if (timeout_ms > 0) until = begin + (uint64_t)timeout_ms * 1000000u;
-    if (dlpi_await_awake(w, begin, until)) return DLP_OK;
+    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_wait_awake(w->look, w->handle, &rule, false, false, until)) return DLP_OK;
     return dlpi_await_asleep(w, until);
 }
 
-/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
-   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
-static uint32_t dlpi_wait_cpus;
-
-/* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
-   wake-up takes; else make way soon, but a few times before paying for sleep. */
-static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
-    if (n == 0) {
-        n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
-    }
-    *spin_ns = peers <= n ? 10000 : 1000;
-    *yields = peers <= n ? 0 : 50;
-}
-
 /* ---------------------------------------------------------------------------------------------
-   >>impl-sleepers   SLEEP AND WAKE: MANY SLEEPERS BEHIND ONE WORD
-   Up to 32 sleepers share a futex word and a mask that has a bit for each of them; a sleeper that
-   is alone has a flag in the mask's place. All accesses are sequentially consistent, and so are
-   the publications that wakers make before they look and the looks that sleepers take last.
+   >>impl-sleepers   SLEEP AND WAKE: A MASK AND A WORD
+   Workers, the scheduler's thread, the consumer and subscribers all sleep by a mask and a futex
+   word. The mask is 0 while nobody sleeps. Up to 32 workers of a stage, or 64 subscribers, share a
+   mask, and each has a bit. The other two are alone. The scheduler's thread writes 1. The consumer
+   writes what it waits for: the number of a batch + 1, or UINT64_MAX for anything.
 
-   label  word          written by                     read by
-   B1     mask, flag    sleeper: its bit; waker: out   wakers
-   B1     word          waker: counts                  sleepers, before the bit; the kernel
-   A1     active        who retires workers            workers, after B1: may I claim?
+   label  word          written by                             read by (partner)
+   B1     mask          sleeper: its bits; waker: takes them   wakers (B1)
+   B1     word          waker: counts                          sleepers, before the mask; the kernel
+   A1     active        the tuner, which retires workers       workers: may I claim? (A1)
 
-   Sleeper: read word (dlpi_sleepers_word), set the bit (dlpi_sleepers_enter), look for work once
-   more, sleep while word is unchanged, clear the bit (dlpi_sleepers_leave).
-   Waker: publish; read the mask; take bits out; change the word; wake those bits.
-   Why no wake-up is lost: either the waker sees the bit, or its publication comes before the bit,
-   and the sleeper's last look finds the work. A word that changed between its reading and the sleep
-   does not let the sleeper sleep.
-   Why none is wasted: of several wakers the one that takes a bit out wakes it, and no other.
-   Crashes: a waker that dies between the swap and the wake leaves a sleeper without a bit. So every
-   sleep has an end, and recovery wakes by the word, whatever masks say (dlpi_sleepers_wake_all). */
+   All these accesses are sequentially consistent. So are the publications that a waker makes before
+   it looks at the mask, and the looks that a sleeper takes last.
+
+   Sleeper: read the word; write the mask (dlpi_sleepers_enter); look once more; sleep while the
+   word is unchanged; clear the mask (dlpi_sleepers_leave). Only dlpi_wait_once does this.
+   Waker: publish; read the mask; take bits out; change the word; wake these bits.
+   Why no wake-up is lost: if the waker does not see the bits, its publication comes before them,
+   and the sleeper's last look finds it. If the word has changed since the sleeper read it, the
+   kernel does not let the sleeper sleep.
+   Why none is wasted: if several wakers see a bit, only the one that takes it out wakes its owner.
+   For all: a stop, a seek and the tuner change the word whatever the mask says. A sleeper that read
+   the word before does not sleep. A sleeper that read it later sees what was stored before.
+   Crashes: a waker may die between taking a bit and the wake. Its sleeper has no bit then. So every
+   sleep has an end, and recovery wakes all whatever the masks say (dlpi_sleepers_ring). */
 
 typedef struct dlpi_sleepers {
-    uint32_t word; /* futex; counts the wakes */
-    uint32_t mask; /* a bit for each sleeper */
-    uint8_t pad[DLPI_LINE - 8];
+    uint64_t mask;   /* B1 bits of the sleepers, or what the one sleeper waits for */
+    uint32_t word;   /* B1 futex; counts the wakes */
+    uint32_t shared; /* 1: a sleeper may be in another process than its waker */
 } dlpi_sleepers;
 
 /* ---- a word that counts what happened ---- */
@@ -4995,131 +5032,87 @@ DLPI_INLINE uint32_t dlpi_event_count(const uint32_t *word) {
 }
 DLPI_INLINE void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
 
-/* ---- many sleepers ---- */
-
-DLPI_INLINE uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
-    return dlpi_event_count(&s->word); /* before the bit */
+/* Count, and wake whoever sleeps on the word with one of these bits. */
+static void dlpi_event_ring(uint32_t *word, uint32_t bits, uint32_t shared) {
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, bits, (int)shared);
 }
 
-/* Returns those that sleep already. */
-DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
-    return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
+/* ---- sleepers ---- */
+
+/* The bits by which the kernel tells sleepers apart: it has 32. No bits mean all sleepers. */
+DLPI_INLINE uint32_t dlpi_sleepers_bits(uint64_t mask) {
+    uint32_t bits = (uint32_t)(mask | mask >> 32);
+    return bits != 0 ? bits : UINT32_MAX;
 }
 
-/* Returns whether somebody has woken this one: the waker clears the bit, so of the two one alone
-   finds it set. */
-static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */
-    return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+/* Read who sleeps, or is about to. Whoever is not there finds what was published before this. */
+DLPI_INLINE uint64_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
+    return DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
 }
 
-/* How many sleep, or are about to: after a publication, all others find it. */
-DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
-    return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
+DLPI_INLINE void dlpi_sleepers_enter(dlpi_sleepers *s, uint64_t bits) {
+    DLPI_OR_SEQ(&s->mask, bits); /* B1 -> B1 */
 }
 
-/* Their bits. */
-DLPI_INLINE uint32_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
-    return DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
+/* Returns true if a waker has taken the bits: then it has woken this sleeper, and no other. */
+static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint64_t bits) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bits) == 0) return true; /* B1 <- B1 */
+    return (DLPI_AND_SEQ(&s->mask, ~bits) & bits) == 0;     /* B1 <-> B1 */
 }
 
-/* It is dead. */
-DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
-    DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
+/* ---- wakers, after their publication ---- */
+
+/* Wake whoever sleeps with one of these bits, whatever the mask says. 0: wake all. */
+static void dlpi_sleepers_ring(dlpi_sleepers *s, uint64_t bits) {
+    dlpi_event_ring(&s->word, dlpi_sleepers_bits(bits), s->shared);
 }
 
-/* Wake these, which have no bit, or have lost it. */
-static void dlpi_sleepers_wake_bits(dlpi_sleepers *s, int n, uint32_t bits, uint32_t shared) {
-    dlpi_event_add(&s->word);
-    dlpi_futex_wake(&s->word, n, bits, (int)shared);
+/* Take bits out of the mask and wake their sleepers. Returns false if others took them. */
+static bool dlpi_sleepers_take(dlpi_sleepers *s, uint64_t bits) {
+    bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: the one that takes a bit out wakes */
+    if (bits != 0) dlpi_sleepers_ring(s, bits);
+    return bits != 0;
 }
 
-/* Wake at most n. Returns how many more there would have been room for. */
-static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n, uint32_t shared) {
-    uint32_t mask = DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
-    uint32_t bits = 0;
-    while (mask != 0 && n > 0) {
-        bits |= mask & (0u - mask);
-        mask &= mask - 1u;
-        n--;
-    }
-    if (bits == 0) return n;
-    bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: whoever takes a bit out wakes it */
-    if (bits != 0) dlpi_sleepers_wake_bits(s, __builtin_popcount(bits), bits, shared);
+/* Wake at most n. Returns how many more could have been woken. */
+static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n) {
+    uint64_t mask = DLPI_LOAD_SEQ(&s->mask), bits = 0; /* B1 <- B1 */
+    for (; mask != 0 && n > 0; n--, mask &= mask - 1) bits |= mask & (0 - mask);
+    if (bits != 0) dlpi_sleepers_take(s, bits);
     return n;
 }
 
-/* Returns whether it slept, and was not woken by others. */
-static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return false;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return false; /* B1 */
-    dlpi_sleepers_wake_bits(s, 1, bit, shared);
-    return true;
+/* Returns true if this one slept, and no other waker has woken it. */
+static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint64_t bit) {
+    return (DLPI_LOAD_SEQ(&s->mask) & bit) != 0 && dlpi_sleepers_take(s, bit); /* B1 <- B1 */
 }
 
-/* Whoever sleeps on the word, whatever the masks say. */
-static void dlpi_sleepers_wake_all(uint32_t *word) {
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, INT_MAX, UINT32_MAX, 1);
+static void dlpi_sleepers_take_all(dlpi_sleepers *s) {
+    uint64_t bits = DLPI_XCHG_SEQ(&s->mask, UINT64_C(0)); /* B1: one wake for a sleep */
+    if (bits != 0) dlpi_sleepers_ring(s, bits);
 }
 
-/* ---- a sleeper that is alone on its flag and word ---- */
-
-DLPI_INLINE void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
-DLPI_INLINE void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
-
-static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
-    if (DLPI_LOAD_SEQ(flag) == 0) return;     /* B1 -> B1 */
-    if (DLPI_XCHG_SEQ(flag, 0u) == 0) return; /* B1 */
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
+/* Wake all that the mask has. */
+static void dlpi_sleepers_wake_all(dlpi_sleepers *s) {
+    if (DLPI_LOAD_SEQ(&s->mask) != 0) dlpi_sleepers_take_all(s); /* B1 <- B1 */
 }
 
-/* One that says what it waits for: batch + 1, UINT64_MAX anything, 0 nothing. */
-DLPI_INLINE void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
-    DLPI_STORE_SEQ(want, what); /* B1 -> B1 */
-}
-
-/* Batch b is there; UINT64_MAX: anything may be. */
-static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, uint32_t shared) {
-    uint64_t what = DLPI_LOAD_SEQ(want); /* B1 -> B1 */
+/* Wake the one whose mask says what it waits for, if that is batch b. UINT64_MAX: it may be
+   anything. */
+static void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
+    uint64_t what = DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
     if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
-    if (DLPI_XCHG_SEQ(want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
+    dlpi_sleepers_take_all(s);
 }
 
-/* Up to 64 sleepers that look for themselves whether it was for them. */
-DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
-    DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
-}
-DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
-    return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
-}
-/* Returns whether somebody has woken this one, which then owes a look. */
-static inline bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
-    return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
-}
-DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
-    return (uint32_t)(mask | mask >> 32);
-}
-static void dlpi_sleepers_wake_any(uint64_t *mask, uint32_t *word) {
-    uint64_t bits;
-    if (DLPI_LOAD_SEQ(mask) == 0) return;                       /* B1 -> B1 */
-    if ((bits = DLPI_XCHG_SEQ(mask, UINT64_C(0))) == 0) return; /* B1: one wake for a sleep */
-    dlpi_event_add(word);
-    dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(bits), 1);
-}
-/* One of them, in turn. */
-static void dlpi_sleepers_wake_any_one(uint64_t *mask, uint32_t *word) {
-    uint64_t all, next, turn = DLPI_LOAD_RLX(word) & 63u; /* a hint */
-    while ((all = DLPI_LOAD_SEQ(mask)) != 0) {            /* B1 -> B1 */
+/* Wake one of them, in turn. */
+static void dlpi_sleepers_wake_next(dlpi_sleepers *s) {
+    uint64_t all, next, turn = DLPI_LOAD_RLX(&s->word) & 63u; /* a hint */
+    while ((all = DLPI_LOAD_SEQ(&s->mask)) != 0) {            /* B1 <- B1 */
         next = all >> turn << turn;
-        next = next != 0 ? next & (0u - next) : all & (0u - all);
-        if ((DLPI_AND_SEQ(mask, ~next) & next) == 0) continue; /* B1: whoever takes it out wakes */
-        dlpi_event_add(word);
-        dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(next), 1);
-        return;
+        if (next == 0) next = all;
+        if (dlpi_sleepers_take(s, next & (0 - next))) return;
     }
 }
 
@@ -5244,11 +5237,11 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     return DLP_OK;
 }
 
-static int dlpi_spsc_has_room(void *handle) {
+static bool dlpi_spsc_has_room(void *handle) {
     return dlpi_spsc_room((dlp_spsc_tx *)handle, 1) != 0;
 }
 
-static int dlpi_spsc_has_stock(void *handle) {
+static bool dlpi_spsc_has_stock(void *handle) {
     return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
 }
 
@@ -5480,7 +5473,7 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 }
 
-static int dlpi_mpsc_has_stock(void *handle) {
+static bool dlpi_mpsc_has_stock(void *handle) {
     return dlpi_mpsc_turn((dlp_mpsc_rx *)handle) != DLP_EMPTY;
 }
 
@@ -8047,7 +8040,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 3u
+#define DLPI_FORMAT 4u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -8181,16 +8174,15 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+/* Consumers in other processes: see dlpipe_shm.h. */
 typedef struct dlpi_share {
-    uint32_t word;        /* B1 futex */
-    uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each subscriber */
-    uint64_t handed_back; /* how often somebody left batches to others */
+    dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
+    uint64_t handed_back;   /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint32_t one_each; /* a batch is for one of them */
-    uint8_t pad[DLPI_LINE - 76];
+    uint32_t over;     /* H1 1: all is fed and consumed */
+    uint8_t pad[DLPI_LINE - 80];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -8212,17 +8204,15 @@ typedef struct dlpi_ctl {
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
     uint64_t pad1[3];
-    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
-    uint32_t consumer_word;
-    uint32_t scheduler_sleeps; /* B1 */
-    uint32_t scheduler_word;
-    uint32_t consumer_cpu; /* W2 core + 1 */
-    uint8_t pad2[DLPI_LINE - 24];
+    dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
+    dlpi_sleepers scheduler; /* B1 its thread */
+    uint32_t consumer_cpu;   /* W2 core + 1 */
+    uint8_t pad2[DLPI_LINE - 36];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
-    uint32_t shared; /* 1: workers are processes */
+    uint32_t pad3;
     dlp_error error;
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
@@ -8244,13 +8234,17 @@ typedef struct dlpi_ctl {
     uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
+typedef struct dlpi_group { /* 32 workers of a stage */
+    dlpi_sleepers at;       /* B1 */
+    uint8_t pad[DLPI_LINE - sizeof(dlpi_sleepers)];
+} dlpi_group;
+
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
-    uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint32_t cpu;             /* W2 core + 1 */
-    uint8_t pad[DLPI_LINE - 20];
-    dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 
 /* A worker's own block: it alone writes, anybody reads. */
@@ -8329,9 +8323,9 @@ _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_bl
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
                "no hidden padding");
-_Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_group) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, consumer) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 64 - DLPI_HEADER_REST, "region layout");
@@ -8687,13 +8681,6 @@ struct dlp_call {
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
 
-typedef struct dlpi_awake_wait { /* of one who waits */
-    int rounds;                  /* in this wait */
-    bool same_core;              /* as the one that it waits for, as far as is known */
-    uint32_t waits;
-    uint64_t until_ns;
-} dlpi_awake_wait;
-
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
 typedef struct dlpi_worker_rare {
@@ -8734,8 +8721,8 @@ typedef struct dlpi_worker {
     bool blocked;            /* ... for want of free cells, not of input */
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    dlpi_awake_wait awake;
-    dlpi_cpu cpu; /* of its own thread */
+    uint32_t waits;          /* while some wait awake */
+    dlpi_cpu cpu;            /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -8819,7 +8806,6 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed since the last estimate */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
-    dlpi_awake_wait wait;       /* the consumer's */
     uint64_t batch_ns, step_ns; /* averages */
     uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
 } dlpi_awake;
@@ -8875,13 +8861,6 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
     uint32_t n_fields;
     uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
-
-typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
-    int spin_rounds, yield_rounds;
-    int threads;       /* of the pipe: its workers, and the consumer */
-    bool only_yields;  /* who waits awake never spins */
-    uint64_t awake_ns; /* how long to wait awake */
-} dlpi_wait_rule;
 
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
     struct dlpi_exported *slots; /* [n_out]; NULL: never any */
@@ -9362,110 +9341,33 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-waiters      WHO SLEEPS, WHO WAKES
-   Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
-   after 100 ms, of some after seconds, and looks again. */
+   >>impl-waiters      WHO SLEEPS, WHO WAKES WHOM
+   Nobody is given work: workers look for it and claim it. What is here only says who looks. Why no
+   wake-up is lost stands in >>impl-sleepers, how one waits in >>impl-awake. Every sleep ends after
+   100 ms, or after a second where another sleeper looks earlier.
+
+     who sleeps             where            what wakes it
+     worker                 waiters.group    a batch is fed (T1); rows or a batch leave the stage
+                                             before (D1, Y1); units are free again (R1); a cell of
+                                             inputs is to be loaded (O1); other cells are free (C2)
+     worker that is parked  its word alone   the tuner (A1), a stop
+     scheduler's thread     ctl.scheduler    a batch is delivered or released (V1, C1); an epoch has
+                                             begun (I2); an input is loaded (Q2); a subscriber has
+                                             come, taken, given back or left (H2 to H6)
+     consumer               ctl.consumer     the batch that it waits for leaves the last stage (Y1);
+                                             an error (E1); the end (T1); an epoch to begin (I2);
+                                             what the scheduler's thread or an inline stage would
+                                             be woken for, where the consumer does their work
+     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
+                                             the end (T1, H1)
+   A stop and a seek wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
-/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
-        n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
-}
-
-/* Returns whether it slept. */
-static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
-    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u,
-                                  waiters->shared);
-}
-
-/* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
-   batches go to workers in turn, the one that may take it. */
-static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
-    else
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
-}
-
-/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
-
-static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
-    dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
-}
-
-/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
-static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
-    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->consumer_word, ctl->shared);
-}
-
-/* What the source waits for may be there. After a sequentially consistent publication. */
-static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (dlpi_consumer_schedules(p))
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_scheduler(p->ctl);
-}
-
-/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
-   consistent publication. */
-static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share == NULL) return;
-    if (share->one_each)
-        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
-    else
-        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
-}
-
-/* All of them, whatever their bits say. */
-static void dlpi_wake_subscribers_all(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
-}
-
-/* Wake workers from..to-1 that rest: no bit says so. After a store of active. */
-static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
-    while (from < to) {
-        dlpi_sleepers *group = &waiters->group[from / 32u];
-        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to;
-        dlpi_sleepers_wake_bits(group, 32, dlpi_unit_mask(from, end), waiters->shared);
-        from = end;
-    }
-}
-
-static void dlpi_wake_sleepers(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++) {
-        dlpi_stage *st = p->work[i];
-        dlpi_waiters *waiters = &p->waiters[i];
-        dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
-        dlpi_wake_resting(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
-                          st->asleep_most);
-    }
-    dlpi_wake_scheduler(p->ctl);
-    dlpi_wake_consumer(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers_all(p->share);
-}
-
-/* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
-   waking it. */
-static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++) {
-        dlpi_stage *st = p->work[i];
-        for (uint32_t g = 0; g * 32u < st->asleep_most; g++)
-            dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
-    }
-    dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
-    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
-    dlpi_wake_subscribers_all(p->share);
-}
-
-/* Of one writer at a time, read by observers. */
+/* Count something that one writer at a time counts, and observers read. */
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
@@ -9474,40 +9376,220 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
+/* True if the tuner has retired the worker. It may still be in a mask, or claim, for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
     return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
+
+/* Where a worker sleeps, and its bit there. */
+static inline dlpi_sleepers *dlpi_worker_group(const dlpi_worker *w) {
+    return &w->waiters->group[w->id / 32].at;
+}
+static inline uint64_t dlpi_worker_bit(const dlpi_worker *w) { return UINT64_C(1) << w->id % 32; }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->stop) != 0; /* S1: a flag; what it guards is joined */
 }
 
+/* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->w.num_workers == 0;
+}
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    int asleep = 0, active = dlpi_active(p, st);
+    for (int g = 0; g * 32 < st->n_workers; g++)
+        asleep += __builtin_popcountll(dlpi_sleepers_mask(&waiters->group[g].at)); /* B1 */
+    return asleep < active ? (uint32_t)(active - asleep) : 0;
+}
+
+/* ---- workers ---- */
+
+/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication, as all that
+   follows. */
+static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
+    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+        n = dlpi_sleepers_wake(&waiters->group[g].at, n);
+}
+
+/* Returns true if the worker slept. */
+static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u].at, UINT64_C(1) << worker % 32u);
+}
+
+/* Wake all workers of a stage, whatever the masks say. */
+static void dlpi_wake_workers(dlpi_waiters *waiters, uint32_t n_workers) {
+    for (uint32_t g = 0; g * 32u < n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
+}
+
+/* ---- the others ---- */
+
+static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
+
+/* Batch b became ready for the consumer. */
+static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+    dlpi_sleepers_wake_for(&ctl->consumer, b);
+}
+
+/* What the source waits for may be there. */
+static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
+    if (dlpi_consumer_schedules(p))
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+    else
+        dlpi_wake_scheduler(p->ctl);
+}
+
+/* A batch became ready: wake all subscribers, or the one whose turn it is. */
+static void dlpi_wake_subscribers(dlpi_share *share) {
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_next(&share->sleepers);
+    else
+        dlpi_sleepers_wake_all(&share->sleepers);
+}
+
+/* Wake all subscribers, whatever the mask says. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
+}
+
+/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
+   between taking a sleeper's bit and waking it. */
+static void dlpi_wake_all(dlp_pipe *p) {
+    for (int i = 0; i < p->n_staffed; i++)
+        dlpi_wake_workers(&p->waiters[i], p->work[i]->asleep_most);
+    dlpi_sleepers_ring(&p->ctl->scheduler, 0);
+    dlpi_sleepers_ring(&p->ctl->consumer, 0);
+    dlpi_wake_subscribers_all(p->share);
+}
+
+/* ---- for work on a batch ---- */
+
+/* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
+   turn, wake the one that may take it. The consumer does the work of an inline stage. */
+static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    if (st->asleep_most == 0)
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+    else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
+        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
+    else
+        dlpi_wake_some(waiters, st->asleep_most, n);
+}
+
+/* Batch b left the stage with this place among those that have workers: the next one, or
+   the consumer, goes on with it. */
+static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+    if (work + 1 < p->n_work) {
+        dlpi_wake_stage(p, p->work[work + 1], b, 1);
+    } else {
+        dlpi_wake_consumer(p->ctl, b);
+        dlpi_wake_subscribers(p->share);
+    }
+}
+
+/* Units are free again in stages first..last: look for them. If batches go to workers in turn, only
+   one of them can take what was freed, so all look. */
+static void dlpi_rescan(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
+        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
+    }
+    dlpi_wake_consumer(p->ctl, DLPI_ANY);
+}
+
+/* ---- by the scheduler ---- */
+
+/* How many to wake now of n workers that new work can use. The others are put off while enough
+   workers are awake; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
+/* n batches were fed: wake as many item workers as they can use. A wake-up costs several
+   microseconds. */
+static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
+    uint64_t most = (uint64_t)st->n_workers;
+    if (st->asleep_most == 0) {
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+        return;
+    }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_wake_stage(p, st, p->schedule.published - i, 1);
+        return;
+    }
+    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > most) units = most;
+    dlpi_wake_some(&p->waiters[0], (uint32_t)most, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
+   are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
+}
+
+/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
+   shows them to the stage after the items. */
+static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->schedule.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
+            dlpi_wake_next(p, p->n_item_work - 1, b);
+}
+
 /* ---------------------------------------------------------------------------------------------
-   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   >>impl-awake      ONE WAIT: FIRST AWAKE, THEN ASLEEP
+   Workers, the scheduler's thread, the consumer and subscribers wait in one way. Each has a table
+   of what it does meanwhile (dlpi_wait_ops), and its own text of these two loops:
+
+     dlpi_wait_awake    look again and again, a moment apart (of lanes, too)
+     dlpi_wait_asleep   announce; look once more; sleep; look, until the wait is over
+
+   A moment is a spin or a yield. Why no wake-up is lost stands in >>impl-sleepers.
+
    A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
-   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
-   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
-   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
-   very core, yield. Yields to third parties would cost a time slice. But where others feed the
-   pipe, and have not a core each, the third party is one of those: it gives the core back when the
-   pipe has no room for more, many batches later, and a spin would only keep it from that
-   (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
-   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but
-   where the other one is known to be on this core nobody spins: it makes way, if threads outnumber
-   the cores, and else sleeps, so that the kernel may find the other core for it.
+   runs. If a batch takes less, one sleep causes the next: the thread that was woken finds that the
+   other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
+   So do as many workers as can have something to do, and the other workers sleep at once. A thread
+   that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
+   to another program could cost a time slice. But if producers feed the pipe and have not a core
+   each, all yield (p->wait.only_yields). A producer gives the core back when the pipe has no room
+   for more, many batches later, and a spin would only keep it from that.
+
+   If batches or the consumer's steps take longer, or if there are not cores enough, all wait as
+   dlpi_wait_rule_set says. But nobody spins if the other thread was on this core. The waiter yields
+   if threads outnumber the cores. Else it sleeps, so that the kernel may find another core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
    W2     consumer_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
-   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
-   how long its own steps were.
+   The consumer measures: how long workers were busy for a batch, and how long its own steps were.
 
    While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
-   wake-up is lost: a worker without a bit in the mask, read after the publication, sets it later
-   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
-   callback that takes longer than those before; so the consumer makes up for what was put off
+   wake-up is lost. A worker without a bit in the mask, read after the publication, sets it later if
+   at all, and then its last look finds the batch (B1). But the worker may come late, from a
+   callback that takes longer than those before. So the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
 
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
@@ -9515,11 +9597,6 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
-
-/* How many workers of a stage are worth their core while they wait; 0: none. */
-static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
-    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
-}
 
 /* A moving average that goes by what most samples say: others on the core, who may keep it for
    milliseconds, spoil some of them. */
@@ -9567,32 +9644,9 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
     dlpi_awake_note(p);
 }
 
-/* How many workers of a stage have no bit in its masks. */
-static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_waiters *waiters = &p->waiters[st->work];
-    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
-    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
-        asleep += dlpi_sleepers_count(&waiters->group[g]);
-    return asleep < active ? active - asleep : 0;
-}
-
 /* ---- one wait ---- */
 
-/* How often to look before a sleep, where so many threads share the cores: a few times more, and
-   then make way where they outnumber the cores; not at all where there is but one core. */
-static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
-    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
-    rule->yield_rounds = threads <= cpus ? 0 : 50;
-}
-
-static inline void dlpi_wait_moment(bool yields) {
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
-}
-
-/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+/* True if another part of the pipe said last that it was on this core. here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
@@ -9603,126 +9657,42 @@ static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32
     return p->cpus == 1;
 }
 
-/* Say on which core this is. Returns that. */
+/* Say on which core this is. Returns the core + 1. */
 static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
     return cpu;
 }
 
-static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
-    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
-    k->waits++;
+/* What a kind of waiter does while it waits. The tables are constants, and the functions below are
+   compiled for each of them. who: the waiter's own record. */
+typedef struct dlpi_wait_ops {
+    bool (*look)(void *who);     /* do what there is to do; true: the wait is over */
+    uint64_t (*rest)(void *who); /* ns that a sleep may last; 0: look again instead */
+    bool (*last)(void *who);     /* the look behind the mask; true: do not sleep. NULL: look */
+    void (*left)(void *who, bool woken); /* the mask is clear again; or NULL */
+} dlpi_wait_ops;
+
+/* Sleep once, as >>impl-sleepers tells. The word is read before `rest` looks whether the pipe
+   stops. */
+DLPI_INLINE void dlpi_wait_once(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
+                                uint64_t bits) {
+    const uint32_t word = dlpi_event_count(&s->word); /* B1 <- B1: before the mask */
+    const uint64_t ns = ops->rest(who);
+    bool woken;
+    if (ns == 0) return;
+    dlpi_sleepers_enter(s, bits); /* B1 -> B1 */
+    if (!(ops->last != NULL ? ops->last(who) : ops->look(who)))
+        dlpi_futex_wait(&s->word, word, dlpi_sleepers_bits(bits), ns, (int)s->shared);
+    woken = dlpi_sleepers_leave(s, bits); /* B1 */
+    if (ops->left != NULL) ops->left(who, woken);
 }
 
-/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
-   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
-static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++, spins = p->wait.spin_rounds;
-    bool yields;
-    if (i == 0) dlpi_awake_first(p, k, here);
-    if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
-    yields = i >= spins;
-    if (longer) {
-        yields = k->same_core || p->wait.only_yields;
-        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= spins + p->wait.yield_rounds) {
-        return false;
-    }
-    dlpi_wait_moment(yields);
-    return true;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-dispatch   WHO WAKES WHOM
-   Nobody is given work: workers look for it and claim it. What is here only says who looks. */
-
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
-static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
-    if (st->asleep_most > 0)
-        dlpi_wake_batch(p, st, b, 1);
-    else
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* There is work for n workers of a stage, any of them. */
-__attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
-    if (st->asleep_most > 0)
-        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
-    else
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* Batch b left the stage with this place among those that have workers: the next one, or
-   the consumer, goes on with it. */
-static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
-    if (work + 1 < p->n_work) {
-        dlpi_wake_stage(p, p->work[work + 1], b);
-    } else {
-        dlpi_wake_consumer(p->ctl, b);
-        dlpi_wake_subscribers(p->share);
-    }
-}
-
-/* Look again for units freed again in stages first..last; where batches go to workers in turn, only
-   one of them can take what was freed: all look. */
-static void dlpi_rescan(dlp_pipe *p, int first, int last) {
-    for (int k = first; k <= last; k++) {
-        const dlpi_stage *st = p->work[k];
-        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
-    }
-    dlpi_wake_consumer(p->ctl, UINT64_MAX);
-}
-
-/* Of n workers that the new work can use: how many to wake now. The others are put off while as
-   many as are kept awake are so; see >>impl-awake. */
-static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
-    uint32_t keep = dlpi_keep_awake(p), awake;
-    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
-    awake = dlpi_awake_workers(p, p->work[0]);
-    keep = awake < keep ? keep - awake : 0;
-    if (n <= keep) return n;
-    p->awake.put_off = n - keep;
-    return keep;
-}
-
-/* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   consumer is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
-    dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
-    if (st->asleep_most == 0) {
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        return;
-    }
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
-        uint64_t most = (uint64_t)st->n_workers;
-        for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_wake_batch(p, st, p->schedule.published - i, 1);
-        return;
-    }
-    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
-    if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
-}
-
-/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
-   on are longer in their callbacks than it thought, or have no core. */
-static void dlpi_wake_put_off(dlp_pipe *p) {
-    uint32_t n = p->awake.put_off;
-    p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
-}
-
-/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage after the items. */
-static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
-    for (uint64_t b = first; b != p->schedule.published; b++)
-        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
-            dlpi_wake_next(p, p->n_item_work - 1, b);
+/* Sleep until the wait is over. */
+DLPI_INLINE void dlpi_wait_asleep(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
+                                  uint64_t bits) {
+    do dlpi_wait_once(ops, who, s, bits);
+    while (!ops->look(who));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11555,7 +11525,7 @@ static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi
    done so before the rows were back, and goes by its hints since: call again. */
 static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
-    dlpi_wake_stage(p, st, t->b);
+    dlpi_wake_stage(p, st, t->b, 1);
 }
 
 /* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
@@ -13066,67 +13036,74 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
-/* The last look before a sleep. What was claimed is run once the worker is no longer taken for
-   asleep; a stage whose units nobody else can take does them at once. */
-static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_stage_ops *ops = w->st->ops;
-    return ops->find != NULL ? ops->find(w, t) : ops->step(w);
+/* ---- a worker waits ---- */
+
+typedef struct dlpi_idle_worker {
+    dlpi_worker *w;
+    dlpi_unit t; /* what the last look found and claimed */
+    bool found;
+} dlpi_idle_worker;
+
+/* Work. Returns true if it worked, or if the wait is over. */
+static bool dlpi_worker_look(void *who) {
+    dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
+    return w->last_ns != 0 || w->st->ops->step(w) || dlpi_stopped(w->p) || dlpi_may_park(w);
 }
 
-/* Nobody wakes a worker that is retired or has no room for work: it looks often whether the pipe
-   stops. */
-static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
-    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
-}
-
-/* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
-   batch that is published before that look is found by it; whoever publishes one after it sees the
-   bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
-   the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
-   take work now. So it is cleared before work that the last look found; a wake-up that came in
-   between was for other work, and is passed on; and one without room for work sets none. Should a
-   wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
-   than idleness may. */
-static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
-    uint32_t bit = 1u << w->id % 32, asleep;
+/* Nobody wakes a worker that is retired or has no room for work: it sets no bit, and looks often
+   whether the pipe stops. The first of those asleep looks after DLPI_SLEEP_NS, should a wake-up be
+   lost because its sender died. The others rely on it for ten times as long: many that each look
+   would cost more than idleness may. */
+static uint64_t dlpi_worker_rest(void *who) {
+    dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
-    dlpi_unit t;
-    bool found = false, woken;
-    uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the bit */
-    if (dlpi_may_park(w)) return;
+    if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
     if (dlpi_full(w) || dlpi_retired(w)) {
-        dlpi_worker_rest(w, ns);
-        return;
+        dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
+        return 0;
     }
-    asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
-    if (ns > 0 && !dlpi_stopped(w->p)) {
-        found = dlpi_last_look(w, &t);
-        if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
-    }
-    woken = dlpi_sleepers_leave(group, bit);
-    if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
-    if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
+    /* B1: a hint */
+    if (!dlpi_owes(w) && (dlpi_sleepers_mask(dlpi_worker_group(w)) & (dlpi_worker_bit(w) - 1)) != 0)
+        ns *= 10;
+    return ns;
 }
+
+/* What is claimed here is run once the worker is no longer taken for asleep. A stage whose units
+   nobody else can take does them at once. */
+static bool dlpi_worker_last(void *who) {
+    dlpi_idle_worker *k = who;
+    const dlpi_stage_ops *ops = k->w->st->ops;
+    k->found = ops->find != NULL ? ops->find(k->w, &k->t) : ops->step(k->w);
+    return k->found || dlpi_retired(k->w);
+}
+
+/* A set bit says that its worker can take work now. So it is cleared before the work that the last
+   look found. A wake-up that came in between was for other work, and is passed on. */
+static void dlpi_worker_left(void *who, bool woken) {
+    dlpi_idle_worker *k = who;
+    dlpi_worker *w = k->w;
+    if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
+    if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
+}
+
+static const dlpi_wait_ops dlpi_worker_waits = {dlpi_worker_look, dlpi_worker_rest,
+                                                dlpi_worker_last, dlpi_worker_left};
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
+    dlpi_sleepers *group = dlpi_worker_group(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
-                        (int)w->waiters->shared);
+                        (int)group->shared);
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
@@ -13147,23 +13124,13 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
-/* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
-   above that number, not at all. Returns whether something has moved. */
-static bool dlpi_wait_awake(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
-    if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
-    w->awake.rounds = 0;
-    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
-    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
-        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
-    return false;
-}
-
-/* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
+/* Nothing to do: look a few times more, then sleep. Where some are kept awake, they look for
+   longer, and one of those above that number sleeps at once. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    bool (*step)(dlpi_worker *) = w->st->ops->step;
+    dlpi_idle_worker k = {.w = w};
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = &w->waiters->cpu;
+    bool awake, same_core = false;
     if (dlpi_may_park(w)) {
         dlpi_worker_park(w);
         return;
@@ -13171,17 +13138,18 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
+    if (keep == 0 || w->waits++ % 16 == 0) /* the words of who is counted on */
         w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    if (dlpi_wait_awake(w)) goto moved;
-    dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-    dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
-    while (!dlpi_stopped(p)) {
-        dlpi_worker_sleep(w);
-        if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
+    awake = DLPI_LIKELY(keep == 0) || dlpi_awake_workers(p, w->st) <= keep;
+    if (awake && (keep != 0 || w->st->n_workers == 1))
+        same_core = dlpi_awake_same_core(p, here, dlpi_awake_here(here));
+    if (!awake ||
+        !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, same_core, UINT64_MAX)) {
+        dlpi_cpu_note(w, &w->cpu, w->wait_ns);
+        dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
+        dlpi_wait_asleep(&dlpi_worker_waits, &k, dlpi_worker_group(w), dlpi_worker_bit(w));
     }
-moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
@@ -13268,8 +13236,7 @@ static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(vo
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
-    dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
-    dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
+    dlpi_event_ring(&p->live_word, UINT32_MAX, 0); /* L1 -> L1: close counts those that ended */
 }
 
 static void *dlpi_thread_worker(void *arg) {
@@ -13514,7 +13481,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
         w->st->ops->recover(w, why);
     else
         dlpi_slots_recover(w, why);
-    dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_leave(dlpi_worker_group(w), dlpi_worker_bit(w)); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
     dlpi_rescan(p, 0, p->n_work - 1);
@@ -13593,12 +13560,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
     DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
-    if (n > from) {
-        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
-    } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
-    }
+    /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
+    dlpi_wake_workers(waiters, (uint32_t)st->n_workers);
 }
 
 /* How busy the stage was since the last look; a call under way counts up to now. */
@@ -13956,35 +13919,28 @@ static bool dlpi_scheduler_step(dlp_pipe *p) {
 
 static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
-/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
-   than the batch. Returns whether something has moved. */
-static bool dlpi_scheduler_wait(dlpi_worker *w) {
-    w->awake.rounds = 0;
-    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
-        if (dlpi_scheduler_step(w->p)) return true;
-    return false;
+/* ---- its thread ---- */
+
+static bool dlpi_scheduler_look(void *who) {
+    dlp_pipe *p = who;
+    return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
 }
 
+static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->scheduler_sleep_ns; }
+
+static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_scheduler_rest, NULL,
+                                                   NULL};
+
+/* Schedule until all is scheduled. It looks a few times more before a sleep: to be woken for each
+   batch would cost the one that takes the batch more than the batch. */
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    bool moved = true;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
-            moved = true;
-            continue;
-        }
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        moved = dlpi_scheduler_step(p);
-        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
-                            (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
-    }
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p))
+        if (!dlpi_scheduler_step(p) &&
+            !dlpi_wait_awake(dlpi_scheduler_look, p, &p->wait, false, false, UINT64_MAX))
+            dlpi_wait_asleep(&dlpi_scheduler_waits, p, &p->ctl->scheduler, 1);
     dlpi_thread_over(w);
     return NULL;
 }
@@ -14211,89 +14167,103 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
-
-/* Sleep until the wanted batch may be there, at most ns. */
-static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) {
-            uint64_t due = dlpi_worker_due(&p->workers[i]);
-            if (due < ns) ns = due;
-        }
-    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
-        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
-}
-
 /* Are the processes still there? A thread that comes back without having waited need not look each
    time. */
-static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
     return p->beside->look(p);
 }
 
-/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
-   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
-    dlpi_awake_wait *k = &p->awake.wait;
-    bool longer = dlpi_keep_awake(p) != 0, yields;
-    if (p->all_inline) return false;
-    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
-    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
-}
+/* ---- the consumer waits ---- */
 
-/* One sleep, and what is looked after before it. DLP_OK: look again. */
-static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
-    uint64_t now, ns = DLPI_SLEEP_NS;
-    int rc;
-    dlpi_wake_put_off(p);
-    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
-    now = dlpi_now_ns();
-    dlpi_tune(p, now);
-    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
-    if (now >= until) return DLP_TIMEOUT;
-    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
-    if (until - now < ns) ns = until - now;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    dlpi_consumer_sleep(p, ns);
-    return DLP_OK;
-}
+typedef struct dlpi_next_wait {
+    dlp_pipe *p;
+    uint64_t until, *b; /* until: absolute, UINT64_MAX for ever, 0: do not wait */
+    uint32_t *s;        /* batch *b is in slot *s */
+    int rc;             /* DLP_EMPTY: wait */
+} dlpi_next_wait;
 
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
-   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
-   change what they call; those run before any sleep, for nobody else does their work. */
-static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+/* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
+   and before more is scheduled. An epoch begins before inline stages run, for it may change what
+   they call. Inline stages run before any sleep, for nobody else does their work. What the source
+   waits for may have come while the consumer was awake, and woken nobody. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
-    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
-        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
         if (dlpi_epoch_due(p)) {
             if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
-            continue;
+        } else if (!dlpi_inline_steps(p)) {
+            return DLP_EMPTY;
+        } else if (until != UINT64_MAX && dlpi_now_ns() >= until && /* it may be ready since */
+                   dlpi_take(p, b, s) == DLP_EMPTY) {
+            return DLP_TIMEOUT;
         }
-        if (dlpi_inline_steps(p)) {
-            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
-                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
-                return DLP_TIMEOUT;
-            continue;
-        }
-        if (dlpi_next_spin(p, until)) continue;
-        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
+}
+
+static bool dlpi_next_look(void *who) {
+    dlpi_next_wait *k = who;
+    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    return k->rc != DLP_EMPTY;
+}
+
+/* See that the processes live, and that no callback is past its deadline. Returns how long a sleep
+   may last; 0: the wait is over, or there is work. */
+static uint64_t dlpi_next_patience(void *who) {
+    dlpi_next_wait *k = who;
+    dlp_pipe *p = k->p;
+    uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+    k->rc = dlpi_next_beside(p, now, k->until);
+    if (k->rc == DLP_OK && now >= k->until) k->rc = DLP_TIMEOUT;
+    if (k->rc == DLP_OK) k->rc = dlpi_threads_deadline(p, now);
+    if (k->rc != DLP_OK) return 0;
+    k->rc = DLP_EMPTY;
+    if (k->until - now < ns) ns = k->until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    return ns;
+}
+
+static uint64_t dlpi_next_rest(void *who) {
+    dlp_pipe *p = ((dlpi_next_wait *)who)->p;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
+    dlpi_tune(p, dlpi_now_ns());
+    return dlpi_next_patience(who);
+}
+
+/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
+   may wake the consumer in vain, once. */
+static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
+
+/* Wait until dlpi_take has something, or the wait is over. */
+__attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
+    dlp_pipe *p = k.p;
+    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint32_t *here = &p->ctl->consumer_cpu;
+    bool longer =
+        dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
+    if (p->all_inline || k.until == 0 ||
+        !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
+                         dlpi_awake_same_core(p, here, dlpi_awake_here(here)), k.until))
+        dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
+    return k.rc;
+}
+
+/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc = dlpi_next_try(p, until, b, s);
+    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -14308,15 +14278,15 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
     if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->pace.clock_off = 1;
-        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
     dlpi_consumer_step(p, from);
-    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
     p->tune.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
@@ -14334,7 +14304,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->after.epoch = epoch + 1;
     p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
 }
 
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
@@ -14347,7 +14317,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
 }
 
@@ -16785,7 +16755,7 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_for(p, p->source_stage, 1);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
 }
 
 /* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
@@ -17156,7 +17126,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
+    if (fresh > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are
@@ -19080,8 +19050,8 @@ typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
     uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_sleepers lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
-    dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
+    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
+    dlpi_claim_word words[1];               /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
@@ -19112,8 +19082,8 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
     return dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
 }
-static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
-    return dlpi_scratch_head_of(p)->lacking;
+static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p, uint32_t group) {
+    return &dlpi_scratch_head_of(p)->lacking[group].at;
 }
 static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->words;
@@ -19164,10 +19134,11 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
     for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
-        uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0) dlpi_wake_for(p, takes, 0); /* the consumer, if it is its stage */
+        uint64_t bits = dlpi_sleepers_mask(dlpi_scratch_lacking(p, g)); /* B1 */
+        if (bits != 0) dlpi_wake_stage(p, takes, DLPI_ANY, 0); /* the consumer, if it is inline */
         for (; bits != 0; bits &= bits - 1)
-            if (dlpi_wake_worker(&p->waiters[takes->work], g * 32u + (uint32_t)__builtin_ctz(bits)))
+            if (dlpi_wake_worker(&p->waiters[takes->work],
+                                 g * 32u + (uint32_t)__builtin_ctzll(bits)))
                 return;
     }
 }
@@ -19204,12 +19175,11 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
-    dlpi_sleepers *group = &dlpi_scratch_lacking(w->p)[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
     if (lacks)
-        dlpi_sleepers_enter(group, bit); /* B1 */
+        dlpi_sleepers_enter(group, dlpi_worker_bit(w)); /* B1 */
     else
-        dlpi_sleepers_forget(group, bit); /* B1 */
+        dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
@@ -19267,7 +19237,7 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
         if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
             dlpi_scratch_free(p, g + 1);
-    dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_leave(dlpi_scratch_lacking(p, (uint32_t)w->id / 32), dlpi_worker_bit(w)); /* B1 */
 }
 
 /* ---- a row ---- */
@@ -20060,7 +20030,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     /* loaders wait for its cell */
-    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells);
+    if (p->n_cells < p->prefetch) dlpi_wake_stage(p, p->work[0], b + p->n_cells, 1);
     dlpi_wake_consumer(p->ctl, b);
 }
 
@@ -21143,7 +21113,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
         q->epoch = at->epoch;
         q->batch = at->batch;
     }
-    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_for(p, p->source_stage, fresh);
+    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
 /* Are all parts there that the present batch needs? */
@@ -22980,7 +22950,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) dlpi_wait_rounds(&p->wait, peers, p->cpus);
+    if (!p->all_inline)
+        dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -23042,7 +23013,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
         if (now >= until) return false;
         if (until - now < ns) ns = until - now;
         dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
+        dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -23795,10 +23766,12 @@ static void dlpi_live_workers(dlp_pipe *p) {
 
 /* Who sleeps where, and the shortest deadline of all stages. */
 static void dlpi_live_waiters(dlp_pipe *p) {
-    p->ctl->shared = p->others != 0;
+    const uint32_t shared = p->others != 0;
+    p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
-        p->waiters[i].shared = p->ctl->shared;
+        for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
+            p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
@@ -23906,7 +23879,7 @@ static int dlpi_start(dlp_pipe *p) {
 
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     p->beside->nudge(p);
 }
 

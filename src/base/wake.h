@@ -1,8 +1,40 @@
 #pragma once
 /* tests: unit/queue/queue_wait, model/model, model/model_wake */
 #include "api/queues.h"
-#include "base/futex.h"
+#include "base/clock.h"
 #include "base/cpus.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   Futexes and the heavy barrier first, then lanes, then bundles. */
+
+#define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
+
+/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
+   that has not slept yet sees another value than it expects. */
+/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
+enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
+
+static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
+                           int shared) {
+    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
+    struct timespec t;
+    t.tv_sec = (time_t)(until / 1000000000u);
+    t.tv_nsec = (long)(until % 1000000000u);
+    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
+    int timed_out = r != 0 && errno == ETIMEDOUT;
+    errno = saved;
+    return timed_out;
+}
+
+static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
+    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
+    int saved = errno;
+    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
+    errno = saved;
+}
+
 /* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
    goes to sleep ---- */
 
@@ -61,29 +93,70 @@ DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
     if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
-/* One who waits: on which wake word, how patiently, and for what. */
+/* ---- waiting awake, of lanes and of pipes ---- */
+
+typedef struct dlpi_wait_rule {
+    uint32_t spin_ns, yields; /* before a sleep */
+    uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
+    bool only_yields;         /* one that waits awake never spins */
+    int threads;              /* of a pipe: its workers, and the consumer */
+} dlpi_wait_rule;
+
+/* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
+   spin about as long as a wake-up takes. Else make way soon, but a few times before paying for
+   sleep. */
+static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, uint32_t *yields) {
+    *spin_ns = threads <= cpus ? 14000 : cpus > 1 ? 1000 : 0;
+    *yields = threads <= cpus ? 0 : 50;
+}
+
+/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
+   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
+static uint32_t dlpi_wait_cpus;
+
+/* Set it by the cores of this machine, which are counted once. */
+static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
+    if (n == 0) {
+        n = (uint32_t)dlpi_cpu_count();
+        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
+    }
+    dlpi_wait_share(peers, n, spin_ns, yields);
+}
+
+/* Look again and again before a sleep, a moment apart. longer: wait awake. same_core: the thread
+   that is waited for is on this core, and a spin would keep it from the core. until: when to stop.
+   Returns true if a look did. */
+DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
+                                 bool longer, bool same_core, uint64_t until) {
+    const bool makes_way = same_core || (longer && rule->only_yields);
+    const uint64_t begin = dlpi_now_ns();
+    uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    if (until < end) end = until;
+    for (uint32_t i = 1; end > begin; i++) {
+        if (makes_way)
+            sched_yield();
+        else
+            dlpi_pause();
+        if (look(who)) return true;
+        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
+    }
+    for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
+        sched_yield();
+        if (look(who)) return true;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
+    }
+    return false;
+}
+
+/* ---- one that waits for a lane ---- */
+
 typedef struct dlpi_waiter {
     uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
-    int (*look)(void *handle); /* not 0: it has come, or an error has */
+    bool (*look)(void *handle); /* true: it has come, or an error has */
     void *handle;
 } dlpi_waiter;
-
-static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until) {
-    uint64_t end = until - begin < w->spin_ns ? until : begin + w->spin_ns;
-    if (w->spin_ns > 0) {
-        for (uint32_t i = 1;; i++) {
-            if (w->look(w->handle)) return 1;
-            if (i % 16 == 0 && dlpi_now_ns() >= end) break;
-            dlpi_pause();
-        }
-    }
-    for (uint32_t i = 0; i < w->yields; i++) {
-        if (w->look(w->handle)) return 1;
-        sched_yield();
-    }
-    return w->look(w->handle);
-}
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
@@ -112,26 +185,11 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
 
 /* Wait until look says so. Returns DLP_OK or DLP_TIMEOUT. */
 static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
+    const dlpi_wait_rule rule = {.spin_ns = w->spin_ns, .yields = w->yields};
+    uint64_t until = UINT64_MAX;
     if (w->look(w->handle)) return DLP_OK;
     if (timeout_ms == DLP_NOWAIT) return DLP_TIMEOUT;
-    uint64_t begin = dlpi_now_ns(), until = UINT64_MAX;
-    if (timeout_ms > 0) until = begin + (uint64_t)timeout_ms * 1000000u;
-    if (dlpi_await_awake(w, begin, until)) return DLP_OK;
+    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (dlpi_wait_awake(w->look, w->handle, &rule, false, false, until)) return DLP_OK;
     return dlpi_await_asleep(w, until);
-}
-
-/* Cores, as the first policy has counted them; 0 means that no policy has counted them.
-   LC1    dlpi_wait_cpus   the first policies, relaxed   later policies: each counts the same */
-static uint32_t dlpi_wait_cpus;
-
-/* How patiently to wait where this many threads take part: on spare cores a spin about as long as a
-   wake-up takes; else make way soon, but a few times before paying for sleep. */
-static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
-    uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
-    if (n == 0) {
-        n = (uint32_t)dlpi_cpu_count();
-        DLPI_STORE_RLX(&dlpi_wait_cpus, n); /* LC1 */
-    }
-    *spin_ns = peers <= n ? 10000 : 1000;
-    *yields = peers <= n ? 0 : 50;
 }

@@ -5,7 +5,7 @@
 
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     p->beside->nudge(p);
 }
 

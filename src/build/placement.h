@@ -69,7 +69,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
     p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) dlpi_wait_rounds(&p->wait, peers, p->cpus);
+    if (!p->all_inline)
+        dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -131,7 +132,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
         if (now >= until) return false;
         if (until - now < ns) ns = until - now;
         dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
+        dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];

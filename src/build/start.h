@@ -87,10 +87,12 @@ static void dlpi_live_workers(dlp_pipe *p) {
 
 /* Who sleeps where, and the shortest deadline of all stages. */
 static void dlpi_live_waiters(dlp_pipe *p) {
-    p->ctl->shared = p->others != 0;
+    const uint32_t shared = p->others != 0;
+    p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
-        p->waiters[i].shared = p->ctl->shared;
+        for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
+            p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;

@@ -141,89 +141,103 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_scheduled(dlp_pipe *p) { return dlpi_schedule_inline(p, 1) > 0; }
-
-/* Sleep until the wanted batch may be there, at most ns. */
-static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
-    for (int i = 0; i < p->n_workers; i++)
-        if (!p->workers[i].started) {
-            uint64_t due = dlpi_worker_due(&p->workers[i]);
-            if (due < ns) ns = due;
-        }
-    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
-        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
-}
-
 /* Are the processes still there? A thread that comes back without having waited need not look each
    time. */
-static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
+static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
     return p->beside->look(p);
 }
 
-/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
-   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
-    dlpi_awake_wait *k = &p->awake.wait;
-    bool longer = dlpi_keep_awake(p) != 0, yields;
-    if (p->all_inline) return false;
-    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
-    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
-}
+/* ---- the consumer waits ---- */
 
-/* One sleep, and what is looked after before it. DLP_OK: look again. */
-static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
-    uint64_t now, ns = DLPI_SLEEP_NS;
-    int rc;
-    dlpi_wake_put_off(p);
-    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
-    now = dlpi_now_ns();
-    dlpi_tune(p, now);
-    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
-    if (now >= until) return DLP_TIMEOUT;
-    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
-    if (until - now < ns) ns = until - now;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    dlpi_consumer_sleep(p, ns);
-    return DLP_OK;
-}
+typedef struct dlpi_next_wait {
+    dlp_pipe *p;
+    uint64_t until, *b; /* until: absolute, UINT64_MAX for ever, 0: do not wait */
+    uint32_t *s;        /* batch *b is in slot *s */
+    int rc;             /* DLP_EMPTY: wait */
+} dlpi_next_wait;
 
-/* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. Errors come after what
-   is ready, and before more is scheduled. An epoch begins before inline stages run, for it may
-   change what they call; those run before any sleep, for nobody else does their work. */
-static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+/* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
+   and before more is scheduled. An epoch begins before inline stages run, for it may change what
+   they call. Inline stages run before any sleep, for nobody else does their work. What the source
+   waits for may have come while the consumer was awake, and woken nobody. */
+DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
-    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
-        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
+        if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc; /* E1 <- E1 */
         dlpi_schedule_inline(p, 1);
         if (dlpi_epoch_due(p)) {
             if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
-            continue;
+        } else if (!dlpi_inline_steps(p)) {
+            return DLP_EMPTY;
+        } else if (until != UINT64_MAX && dlpi_now_ns() >= until && /* it may be ready since */
+                   dlpi_take(p, b, s) == DLP_EMPTY) {
+            return DLP_TIMEOUT;
         }
-        if (dlpi_inline_steps(p)) {
-            if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
-                dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
-                return DLP_TIMEOUT;
-            continue;
-        }
-        if (dlpi_next_spin(p, until)) continue;
-        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
+}
+
+static bool dlpi_next_look(void *who) {
+    dlpi_next_wait *k = who;
+    if (k->rc == DLP_EMPTY) k->rc = dlpi_next_try(k->p, k->until, k->b, k->s);
+    return k->rc != DLP_EMPTY;
+}
+
+/* See that the processes live, and that no callback is past its deadline. Returns how long a sleep
+   may last; 0: the wait is over, or there is work. */
+static uint64_t dlpi_next_patience(void *who) {
+    dlpi_next_wait *k = who;
+    dlp_pipe *p = k->p;
+    uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+    k->rc = dlpi_next_beside(p, now, k->until);
+    if (k->rc == DLP_OK && now >= k->until) k->rc = DLP_TIMEOUT;
+    if (k->rc == DLP_OK) k->rc = dlpi_threads_deadline(p, now);
+    if (k->rc != DLP_OK) return 0;
+    k->rc = DLP_EMPTY;
+    if (k->until - now < ns) ns = k->until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    for (int i = 0; i < p->n_workers; i++)
+        if (!p->workers[i].started) {
+            uint64_t due = dlpi_worker_due(&p->workers[i]);
+            if (due < ns) ns = due;
+        }
+    return ns;
+}
+
+static uint64_t dlpi_next_rest(void *who) {
+    dlp_pipe *p = ((dlpi_next_wait *)who)->p;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
+    dlpi_tune(p, dlpi_now_ns());
+    return dlpi_next_patience(who);
+}
+
+/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
+   may wake the consumer in vain, once. */
+static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
+
+/* Wait until dlpi_take has something, or the wait is over. */
+__attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
+    dlp_pipe *p = k.p;
+    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint32_t *here = &p->ctl->consumer_cpu;
+    bool longer =
+        dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
+    if (p->all_inline || k.until == 0 ||
+        !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
+                         dlpi_awake_same_core(p, here, dlpi_awake_here(here)), k.until))
+        dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
+    return k.rc;
+}
+
+/* Take a batch, or wait for one. until: as in dlpi_next_wait. */
+static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
+    int rc = dlpi_next_try(p, until, b, s);
+    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -238,15 +252,15 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
     if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->pace.clock_off = 1;
-        if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
     dlpi_consumer_step(p, from);
-    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
     p->tune.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
+    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
@@ -264,7 +278,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->after.epoch = epoch + 1;
     p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
 }
 
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
@@ -277,7 +291,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
-    dlpi_wake_sleepers(p);
+    dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
 }
 

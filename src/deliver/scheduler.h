@@ -42,35 +42,28 @@ static bool dlpi_scheduler_step(dlp_pipe *p) {
 
 static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
-/* Look a few times more before a sleep: to be woken for each batch would cost whoever takes it more
-   than the batch. Returns whether something has moved. */
-static bool dlpi_scheduler_wait(dlpi_worker *w) {
-    w->awake.rounds = 0;
-    while (!dlpi_stopped(w->p) && dlpi_awake_round(w->p, &w->awake, false, NULL))
-        if (dlpi_scheduler_step(w->p)) return true;
-    return false;
+/* ---- its thread ---- */
+
+static bool dlpi_scheduler_look(void *who) {
+    dlp_pipe *p = who;
+    return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
 }
 
+static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->scheduler_sleep_ns; }
+
+static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_scheduler_rest, NULL,
+                                                   NULL};
+
+/* Schedule until all is scheduled. It looks a few times more before a sleep: to be woken for each
+   batch would cost the one that takes the batch more than the batch. */
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    bool moved = true;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p) || (moved && dlpi_scheduler_wait(w))) {
-            moved = true;
-            continue;
-        }
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        moved = dlpi_scheduler_step(p);
-        if (!moved && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
-                            (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
-    }
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p))
+        if (!dlpi_scheduler_step(p) &&
+            !dlpi_wait_awake(dlpi_scheduler_look, p, &p->wait, false, false, UINT64_MAX))
+            dlpi_wait_asleep(&dlpi_scheduler_waits, p, &p->ctl->scheduler, 1);
     dlpi_thread_over(w);
     return NULL;
 }

@@ -29,6 +29,11 @@
    * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
      which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
      than waiting may (0.1 % of a core).
+   * Workers, the scheduler's thread, the consumer and subscribers sleep by one loop. Lanes look
+     awake by the same function, but sleep by a loop of their own. One word of a lane is mask and
+     futex, and the sleeper pays a heavy barrier, so that a push costs no ordered look at the word.
+   * A stop, a seek and the tuner wake all sleepers by the word, as recovery does. They are rare,
+     and a list of those that rest or have no bit would have to be right as well.
    * Workers with items in flight look for new batches every ms, also while they wait for what is
      out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.

@@ -340,7 +340,7 @@ static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_for(p, p->source_stage, 1);
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, 1);
 }
 
 /* An input of stream i, of that ordinal, has so many items. A stream's are learned in their order,
@@ -711,7 +711,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->ahead.stuck = !dlpi_epoch_held(p, q->epoch); /* set_epoch returns unseen by the search */
-    if (fresh > 0) dlpi_wake_for(p, p->source_stage, fresh);
+    if (fresh > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
 /* True if no input is being loaded: set_epoch may run. Cells that the epoch before has left are

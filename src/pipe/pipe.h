@@ -82,13 +82,6 @@ struct dlp_call {
     uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
 
-typedef struct dlpi_awake_wait { /* of one who waits */
-    int rounds;                  /* in this wait */
-    bool same_core;              /* as the one that it waits for, as far as is known */
-    uint32_t waits;
-    uint64_t until_ns;
-} dlpi_awake_wait;
-
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
    as threads and, each for itself, as processes. */
 typedef struct dlpi_worker_rare {
@@ -129,8 +122,8 @@ typedef struct dlpi_worker {
     bool blocked;            /* ... for want of free cells, not of input */
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    dlpi_awake_wait awake;
-    dlpi_cpu cpu; /* of its own thread */
+    uint32_t waits;          /* while some wait awake */
+    dlpi_cpu cpu;            /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -214,7 +207,6 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed since the last estimate */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
-    dlpi_awake_wait wait;       /* the consumer's */
     uint64_t batch_ns, step_ns; /* averages */
     uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
 } dlpi_awake;
@@ -270,13 +262,6 @@ typedef struct dlpi_datasets {        /* beside that of fetch: those that joins 
     uint32_t n_fields;
     uint64_t n_added; /* items after those of fetch, others' */
 } dlpi_datasets;
-
-typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
-    int spin_rounds, yield_rounds;
-    int threads;       /* of the pipe: its workers, and the consumer */
-    bool only_yields;  /* who waits awake never spins */
-    uint64_t awake_ns; /* how long to wait awake */
-} dlpi_wait_rule;
 
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
     struct dlpi_exported *slots; /* [n_out]; NULL: never any */

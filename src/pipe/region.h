@@ -42,7 +42,7 @@
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
-#define DLPI_FORMAT 3u
+#define DLPI_FORMAT 4u
 #define DLPI_RUN_SHIFT_MAX 5u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
@@ -176,16 +176,15 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* Consumers in other processes: see dlpipe_shm.h. They sleep on word while no batch is ready. */
+/* Consumers in other processes: see dlpipe_shm.h. */
 typedef struct dlpi_share {
-    uint32_t word;        /* B1 futex */
-    uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each subscriber */
-    uint64_t handed_back; /* how often somebody left batches to others */
+    dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
+    uint64_t handed_back;   /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint32_t one_each; /* a batch is for one of them */
-    uint8_t pad[DLPI_LINE - 76];
+    uint32_t over;     /* H1 1: all is fed and consumed */
+    uint8_t pad[DLPI_LINE - 80];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -207,17 +206,15 @@ typedef struct dlpi_ctl {
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
     uint64_t pad1[3];
-    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
-    uint32_t consumer_word;
-    uint32_t scheduler_sleeps; /* B1 */
-    uint32_t scheduler_word;
-    uint32_t consumer_cpu; /* W2 core + 1 */
-    uint8_t pad2[DLPI_LINE - 24];
+    dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
+    dlpi_sleepers scheduler; /* B1 its thread */
+    uint32_t consumer_cpu;   /* W2 core + 1 */
+    uint8_t pad2[DLPI_LINE - 36];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
-    uint32_t shared; /* 1: workers are processes */
+    uint32_t pad3;
     dlp_error error;
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
@@ -239,13 +236,17 @@ typedef struct dlpi_ctl {
     uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
+typedef struct dlpi_group { /* 32 workers of a stage */
+    dlpi_sleepers at;       /* B1 */
+    uint8_t pad[DLPI_LINE - sizeof(dlpi_sleepers)];
+} dlpi_group;
+
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
-    uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint32_t cpu;             /* W2 core + 1 */
-    uint8_t pad[DLPI_LINE - 20];
-    dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
+    uint8_t pad[DLPI_LINE - 16];
+    dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 
 /* A worker's own block: it alone writes, anybody reads. */
@@ -324,9 +325,9 @@ _Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_bl
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
                "no hidden padding");
-_Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_group) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_ctl, consumer) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 64 - DLPI_HEADER_REST, "region layout");

@@ -184,7 +184,7 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     return r == DLP_EMPTY ? dlpi_mpsc_sweep(rx) : r;
 }
 
-static int dlpi_mpsc_has_stock(void *handle) {
+static bool dlpi_mpsc_has_stock(void *handle) {
     return dlpi_mpsc_turn((dlp_mpsc_rx *)handle) != DLP_EMPTY;
 }
 

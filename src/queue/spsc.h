@@ -114,11 +114,11 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     return DLP_OK;
 }
 
-static int dlpi_spsc_has_room(void *handle) {
+static bool dlpi_spsc_has_room(void *handle) {
     return dlpi_spsc_room((dlp_spsc_tx *)handle, 1) != 0;
 }
 
-static int dlpi_spsc_has_stock(void *handle) {
+static bool dlpi_spsc_has_stock(void *handle) {
     return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
 }
 

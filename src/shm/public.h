@@ -195,29 +195,6 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
     return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
-    uint64_t now, until = UINT64_MAX;
-    int rounds = timeout_ms == 0 ? 0 : c->wait.spin_rounds + c->wait.yield_rounds;
-    int rc = DLP_EMPTY;
-    if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    for (int i = 0; rc == DLP_EMPTY && i < rounds; i++) {
-        bool yields = i >= c->wait.spin_rounds; /* others may keep the core for long */
-        dlpi_wait_moment(yields);
-        rc = dlpi_subscriber_try(c, out);
-        if (yields && until != UINT64_MAX && dlpi_now_ns() >= until) break;
-    }
-    if (rc != DLP_EMPTY) return rc;
-    for (;;) {
-        if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
-            rc = dlpi_subscriber_try(c, out);
-            return rc == DLP_EMPTY ? DLP_STOPPED : rc;
-        }
-        now = dlpi_now_ns();
-        if (now >= until) return DLP_TIMEOUT;
-        if ((rc = dlpi_subscriber_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
-    }
-}
-
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     int rc;
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
@@ -227,7 +204,7 @@ DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int t
     if (rc != DLP_EMPTY) return rc;
     c->waits = true;
     dlpi_subscriber_keep(c);
-    rc = dlpi_subscriber_wait(c, out, timeout_ms);
+    rc = dlpi_subscriber_await(c, out, timeout_ms);
     c->waits = false;
     dlpi_subscriber_keep(c);
     return rc;

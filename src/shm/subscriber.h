@@ -54,12 +54,12 @@ static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
 static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                   uint32_t slots) {
     const uint64_t line = DLPI_LINE;
-    memset(h, 0, sizeof *h);
-    h->mode = mode;
-    h->one_each = mode == DLP_SHARE_ONE;
-    h->max_subscribers = subscribers;
-    h->n_slots = slots;
-    h->takers_at = sizeof *h;
+    *h = (dlpi_share){.sleepers = {.shared = 1},
+                      .mode = mode,
+                      .one_each = mode == DLP_SHARE_ONE,
+                      .max_subscribers = subscribers,
+                      .n_slots = slots,
+                      .takers_at = sizeof *h};
     h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
     h->subscribers_at = h->admits_at + subscribers * sizeof(dlpi_admit);
     h->subscriber_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
@@ -102,7 +102,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         if ((s->unwaited & bit) == 0)
             s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
-        dlpi_sleepers_any_leave(&h->sleepers, bit); /* B1 */
+        dlpi_sleepers_leave(&h->sleepers, bit); /* B1 */
         moved = true;
     }
     if ((s->bound & bit) == 0 && (present & 1) != 0 &&
@@ -114,7 +114,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         if (dlpi_share_block(h, i)->behind != DLP_BEHIND_WAIT) s->unwaited |= bit;
         moved = true;
     }
-    if (moved) dlpi_sleepers_wake_all(&h->word);
+    if (moved) dlpi_sleepers_ring(&h->sleepers, 0);
     return moved;
 }
 
@@ -224,8 +224,8 @@ static void dlpi_share_over(dlp_pipe *p) {
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_given_back(p, k)) return;
     dlpi_credit_close(&p->share->over, 1u); /* H1 -> H1 */
-    dlpi_sleepers_wake_all(&p->share->word);
-    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
+    dlpi_sleepers_ring(&p->share->sleepers, 0);
+    dlpi_sleepers_ring(&p->ctl->consumer, 0);
 }
 
 /* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
@@ -312,26 +312,26 @@ static int dlpi_share_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* ---- the program that only serves waits: for no batch, but for all else ---- */
+
+static bool dlpi_serve_look(void *who) {
+    dlpi_next_wait *k = who;
+    int rc = dlpi_next_error(k->p, true);
+    if (dlpi_stopped(k->p)) rc = DLP_STOPPED;
+    if (rc == DLP_OK && dlpi_credit_closed(&k->p->share->over) != 0) rc = DLP_END; /* H1 <- H1 */
+    if (k->rc == DLP_EMPTY && rc != DLP_OK) k->rc = rc;
+    return k->rc != DLP_EMPTY;
+}
+
+static const dlpi_wait_ops dlpi_serve_waits = {dlpi_serve_look, dlpi_next_patience, NULL, NULL};
+
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
-    dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX, sleep = DLPI_SLEEP_NS;
-    int rc;
-    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    if (timeout_ms == DLP_NOWAIT) until = 0;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
-    for (;;) {
-        uint32_t word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
-        dlpi_sleeper_want(&ctl->want, UINT64_MAX - 1); /* B1 -> B1: no batch, but all else */
-        if (dlpi_stopped(p)) return DLP_STOPPED;
-        if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
-        if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if ((rc = p->beside->look(p)) != DLP_OK) return rc;
-        now = dlpi_now_ns();
-        if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
-        if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX,
-                        until - now < sleep ? until - now : sleep, 1);
-    }
+    dlpi_next_wait k = {.p = p, .until = UINT64_MAX, .rc = DLP_EMPTY};
+    if (timeout_ms > 0) k.until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    if (timeout_ms == DLP_NOWAIT) k.until = 0;
+    if (!dlpi_serve_look(&k))
+        dlpi_wait_asleep(&dlpi_serve_waits, &k, &p->ctl->consumer, DLPI_ANY - 1);
+    return k.rc;
 }
 
 /* ---- a subscriber's side ---- */
@@ -360,7 +360,11 @@ struct dlp_subscriber {
     uint64_t *released, final_at;
     uint64_t cursor, present, missed;
     bool admitted, waits; /* waits: in next */
-    uint8_t *alive;       /* a page that is zero in a process forked from this one */
+    bool stays;           /* it was admitted when it began to sleep, and has its bit */
+    int rc;               /* of next; DLP_EMPTY: wait */
+    uint64_t until, looked_ns; /* looked_ns: whether the owner lives */
+    dlp_batch **out;
+    uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
@@ -439,7 +443,8 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
         c->fields[f].name[31] = 0;
     }
     c->ring = c->m->pipe.ring;
-    dlpi_wait_rounds(&c->wait, (int)c->m->pipe.n_workers + 2, dlpi_cpu_count());
+    dlpi_wait_share(c->m->pipe.n_workers + 2, (uint32_t)dlpi_cpu_count(), &c->wait.spin_ns,
+                    &c->wait.yields);
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;
@@ -757,7 +762,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;
-    if (dlpi_sleepers_any_sleep(&c->share->sleepers) &&
+    if (dlpi_sleepers_mask(&c->share->sleepers) != 0 && /* B1 <- B1 */
         dlpi_subscriber_oldest(c, takers, &b, &s, &taker) && dlpi_subscriber_is_ready(c, b, s))
         dlpi_wake_subscribers(c->share);
 }
@@ -798,22 +803,48 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
                                             : dlpi_subscriber_one(c, out);
 }
 
-/* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
-static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
-    uint64_t bit = UINT64_C(1) << c->index;
-    uint32_t word = dlpi_event_count(&c->share->word); /* B1 <- B1 */
-    bool stays = c->admitted; /* the scheduler wakes all when it admits one */
+/* ---- a subscriber waits ---- */
+
+/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
+static bool dlpi_subscriber_look(void *who) {
+    dlp_subscriber *c = who;
+    const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
+    if (c->rc == DLP_EMPTY) c->rc = dlpi_subscriber_try(c, c->out);
+    if (c->rc == DLP_EMPTY && stop != 0) c->rc = DLP_STOPPED;
+    return c->rc != DLP_EMPTY || c->stays != c->admitted;
+}
+
+/* See now and then that the owner lives: not once for each call, which may be short. Returns how
+   long a sleep may last; 0: the wait is over. */
+static uint64_t dlpi_subscriber_rest(void *who) {
+    dlp_subscriber *c = who;
+    uint64_t now = dlpi_now_ns();
     dlp_error e;
-    int rc;
-    if (stays) dlpi_sleepers_any_enter(&c->share->sleepers, bit); /* B1 -> B1 */
-    rc = dlpi_subscriber_try(c, out);
-    if (rc == DLP_EMPTY && stays != c->admitted) return rc;     /* with its bit, then */
-    if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
-        dlpi_futex_wait(&c->share->word, word, dlpi_sleepers_any_bits(bit),
-                        ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS, 1) &&
-        dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
-        rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    if (stays && dlpi_sleepers_any_leave(&c->share->sleepers, bit) && rc == DLP_EMPTY)
-        rc = dlpi_subscriber_try(c, out); /* B1: it was woken for a batch, and no other was */
-    return rc;
+    if (now - c->looked_ns >= DLPI_LOOK_NS) {
+        c->looked_ns = now;
+        if (dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
+            c->rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
+    }
+    if (c->rc == DLP_EMPTY && now >= c->until) c->rc = DLP_TIMEOUT;
+    if (c->rc != DLP_EMPTY) return 0;
+    return c->until - now < DLPI_SLEEP_NS ? c->until - now : DLPI_SLEEP_NS;
+}
+
+static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_subscriber_rest,
+                                                    NULL, NULL};
+
+/* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
+   it alone. The scheduler wakes all when it admits one. */
+static int dlpi_subscriber_await(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
+    c->out = out;
+    c->rc = DLP_EMPTY;
+    c->until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    c->stays = c->admitted;
+    if (timeout_ms != 0) dlpi_wait_awake(dlpi_subscriber_look, c, &c->wait, false, false, c->until);
+    while (c->rc == DLP_EMPTY) {
+        c->stays = c->admitted;
+        dlpi_wait_asleep(&dlpi_subscriber_waits, c, &c->share->sleepers,
+                         c->stays ? UINT64_C(1) << c->index : 0);
+    }
+    return c->rc;
 }

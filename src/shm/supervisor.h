@@ -572,7 +572,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     sched_yield();    /* bound here, once: else each worker has a page of its own to note it in */
     errnum = dlpi_procs_begin(p, true);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
-    dlpi_sleepers_wake_all(&p->ctl->processes_word);
+    dlpi_event_ring(&p->ctl->processes_word, UINT32_MAX, 1);
     if (errnum == 0) errnum = dlpi_procs_begin(p, false);
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);

@@ -206,7 +206,7 @@ static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi
    done so before the rows were back, and goes by its hints since: call again. */
 static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
-    dlpi_wake_stage(p, st, t->b);
+    dlpi_wake_stage(p, st, t->b, 1);
 }
 
 /* Set done bits of the last item stage. Whoever fills the last word closes the batch. */

@@ -3,7 +3,7 @@
 #include "slot/item.h"
 #include "cells/debug.h"
 #include "fail/cancel.h"
-#include "wait/dispatch.h"
+#include "wait/awake.h"
 #include "slot/open_end.h"
 #include "slot/gaps.h"
 #include "pipe/roles.h"

@@ -374,7 +374,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
         q->epoch = at->epoch;
         q->batch = at->batch;
     }
-    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_for(p, p->source_stage, fresh);
+    if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
 /* Are all parts there that the present batch needs? */

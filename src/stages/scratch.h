@@ -65,8 +65,8 @@ typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
     uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_sleepers lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
-    dlpi_claim_word words[1];                  /* [n_groups], and after them the runs' numbers */
+    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
+    dlpi_claim_word words[1];               /* [n_groups], and after them the runs' numbers */
 } dlpi_scratch_head;
 
 typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
@@ -97,8 +97,8 @@ static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
     return dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_HEAD), 0);
 }
-static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
-    return dlpi_scratch_head_of(p)->lacking;
+static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p, uint32_t group) {
+    return &dlpi_scratch_head_of(p)->lacking[group].at;
 }
 static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->words;
@@ -149,10 +149,11 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
 static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *takes = dlpi_scratch_of(p)->takes;
     for (uint32_t g = 0; g * 32u < (uint32_t)takes->n_workers; g++) {
-        uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0) dlpi_wake_for(p, takes, 0); /* the consumer, if it is its stage */
+        uint64_t bits = dlpi_sleepers_mask(dlpi_scratch_lacking(p, g)); /* B1 */
+        if (bits != 0) dlpi_wake_stage(p, takes, DLPI_ANY, 0); /* the consumer, if it is inline */
         for (; bits != 0; bits &= bits - 1)
-            if (dlpi_wake_worker(&p->waiters[takes->work], g * 32u + (uint32_t)__builtin_ctz(bits)))
+            if (dlpi_wake_worker(&p->waiters[takes->work],
+                                 g * 32u + (uint32_t)__builtin_ctzll(bits)))
                 return;
     }
 }
@@ -189,12 +190,11 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
-    dlpi_sleepers *group = &dlpi_scratch_lacking(w->p)[w->id / 32];
-    uint32_t bit = 1u << w->id % 32;
+    dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
     if (lacks)
-        dlpi_sleepers_enter(group, bit); /* B1 */
+        dlpi_sleepers_enter(group, dlpi_worker_bit(w)); /* B1 */
     else
-        dlpi_sleepers_forget(group, bit); /* B1 */
+        dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
@@ -252,7 +252,7 @@ static void dlpi_scratch_recover(dlpi_worker *w) {
     for (uint32_t g = 0; g < dlpi_scratch_of(p)->n_groups; g++)
         if (dlpi_claim_owner(&dlpi_scratch_words(p)[g]) == dlpi_scratch_hand_word(w)) /* O1 */
             dlpi_scratch_free(p, g + 1);
-    dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_leave(dlpi_scratch_lacking(p, (uint32_t)w->id / 32), dlpi_worker_bit(w)); /* B1 */
 }
 
 /* ---- a row ---- */

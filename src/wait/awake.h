@@ -1,31 +1,39 @@
 #pragma once
-/* tests: unit/core/awake, system/core/pipe_awake */
+/* tests: unit/core/awake, system/core/pipe_awake, system/core/pipe_idle */
 #include "wait/waiters.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   >>impl-awake      ONE WAIT: FIRST AWAKE, THEN ASLEEP
+   Workers, the scheduler's thread, the consumer and subscribers wait in one way. Each has a table
+   of what it does meanwhile (dlpi_wait_ops), and its own text of these two loops:
+
+     dlpi_wait_awake    look again and again, a moment apart (of lanes, too)
+     dlpi_wait_asleep   announce; look once more; sleep; look, until the wait is over
+
+   A moment is a spin or a yield. Why no wake-up is lost stands in >>impl-sleepers.
+
    A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
-   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
-   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
-   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
-   very core, yield. Yields to third parties would cost a time slice. But where others feed the
-   pipe, and have not a core each, the third party is one of those: it gives the core back when the
-   pipe has no room for more, many batches later, and a spin would only keep it from that
-   (p->wait.only_yields). The other workers sleep at once. Where batches, or the consumer's steps,
-   take longer, or there is no core for each of those, all wait as dlpi_wait_rule_set says; but
-   where the other one is known to be on this core nobody spins: it makes way, if threads outnumber
-   the cores, and else sleeps, so that the kernel may find the other core for it.
+   runs. If a batch takes less, one sleep causes the next: the thread that was woken finds that the
+   other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
+   So do as many workers as can have something to do, and the other workers sleep at once. A thread
+   that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
+   to another program could cost a time slice. But if producers feed the pipe and have not a core
+   each, all yield (p->wait.only_yields). A producer gives the core back when the pipe has no room
+   for more, many batches later, and a spin would only keep it from that.
+
+   If batches or the consumer's steps take longer, or if there are not cores enough, all wait as
+   dlpi_wait_rule_set says. But nobody spins if the other thread was on this core. The waiter yields
+   if threads outnumber the cores. Else it sleeps, so that the kernel may find another core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
    W2     consumer_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
-   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
-   how long its own steps were.
+   The consumer measures: how long workers were busy for a batch, and how long its own steps were.
 
    While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
-   wake-up is lost: a worker without a bit in the mask, read after the publication, sets it later
-   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
-   callback that takes longer than those before; so the consumer makes up for what was put off
+   wake-up is lost. A worker without a bit in the mask, read after the publication, sets it later if
+   at all, and then its last look finds the batch (B1). But the worker may come late, from a
+   callback that takes longer than those before. So the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
 
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
@@ -33,11 +41,6 @@
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
-
-/* How many workers of a stage are worth their core while they wait; 0: none. */
-static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
-    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
-}
 
 /* A moving average that goes by what most samples say: others on the core, who may keep it for
    milliseconds, spoil some of them. */
@@ -85,32 +88,9 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
     dlpi_awake_note(p);
 }
 
-/* How many workers of a stage have no bit in its masks. */
-static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
-    const dlpi_waiters *waiters = &p->waiters[st->work];
-    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
-    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
-        asleep += dlpi_sleepers_count(&waiters->group[g]);
-    return asleep < active ? active - asleep : 0;
-}
-
 /* ---- one wait ---- */
 
-/* How often to look before a sleep, where so many threads share the cores: a few times more, and
-   then make way where they outnumber the cores; not at all where there is but one core. */
-static inline void dlpi_wait_rounds(dlpi_wait_rule *rule, int threads, int cpus) {
-    rule->spin_rounds = threads <= cpus ? 300 : cpus > 1 ? 30 : 0;
-    rule->yield_rounds = threads <= cpus ? 0 : 50;
-}
-
-static inline void dlpi_wait_moment(bool yields) {
-    if (yields)
-        sched_yield();
-    else
-        dlpi_pause();
-}
-
-/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+/* True if another part of the pipe said last that it was on this core. here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
@@ -121,33 +101,40 @@ static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32
     return p->cpus == 1;
 }
 
-/* Say on which core this is. Returns that. */
+/* Say on which core this is. Returns the core + 1. */
 static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
     return cpu;
 }
 
-static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
-    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
-    k->waits++;
+/* What a kind of waiter does while it waits. The tables are constants, and the functions below are
+   compiled for each of them. who: the waiter's own record. */
+typedef struct dlpi_wait_ops {
+    bool (*look)(void *who);     /* do what there is to do; true: the wait is over */
+    uint64_t (*rest)(void *who); /* ns that a sleep may last; 0: look again instead */
+    bool (*last)(void *who);     /* the look behind the mask; true: do not sleep. NULL: look */
+    void (*left)(void *who, bool woken); /* the mask is clear again; or NULL */
+} dlpi_wait_ops;
+
+/* Sleep once, as >>impl-sleepers tells. The word is read before `rest` looks whether the pipe
+   stops. */
+DLPI_INLINE void dlpi_wait_once(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
+                                uint64_t bits) {
+    const uint32_t word = dlpi_event_count(&s->word); /* B1 <- B1: before the mask */
+    const uint64_t ns = ops->rest(who);
+    bool woken;
+    if (ns == 0) return;
+    dlpi_sleepers_enter(s, bits); /* B1 -> B1 */
+    if (!(ops->last != NULL ? ops->last(who) : ops->look(who)))
+        dlpi_futex_wait(&s->word, word, dlpi_sleepers_bits(bits), ns, (int)s->shared);
+    woken = dlpi_sleepers_leave(s, bits); /* B1 */
+    if (ops->left != NULL) ops->left(who, woken);
 }
 
-/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
-   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
-static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
-    int i = k->rounds++, spins = p->wait.spin_rounds;
-    bool yields;
-    if (i == 0) dlpi_awake_first(p, k, here);
-    if (k->same_core) spins = 0; /* a spin would keep the other one from this core */
-    yields = i >= spins;
-    if (longer) {
-        yields = k->same_core || p->wait.only_yields;
-        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= spins + p->wait.yield_rounds) {
-        return false;
-    }
-    dlpi_wait_moment(yields);
-    return true;
+/* Sleep until the wait is over. */
+DLPI_INLINE void dlpi_wait_asleep(const dlpi_wait_ops *ops, void *who, dlpi_sleepers *s,
+                                  uint64_t bits) {
+    do dlpi_wait_once(ops, who, s, bits);
+    while (!ops->look(who));
 }

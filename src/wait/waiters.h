@@ -1,112 +1,35 @@
 #pragma once
-/* tests: system/core/pipe_wake, system/core/tuning */
+/* tests: system/core/pipe_wake, system/core/pipe_awake, system/core/fetchers, system/core/tuning */
 #include "base/sleepers.h"
 #include "pipe/pipe.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-waiters      WHO SLEEPS, WHO WAKES
-   Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
-   after 100 ms, of some after seconds, and looks again. */
+   >>impl-waiters      WHO SLEEPS, WHO WAKES WHOM
+   Nobody is given work: workers look for it and claim it. What is here only says who looks. Why no
+   wake-up is lost stands in >>impl-sleepers, how one waits in >>impl-awake. Every sleep ends after
+   100 ms, or after a second where another sleeper looks earlier.
+
+     who sleeps             where            what wakes it
+     worker                 waiters.group    a batch is fed (T1); rows or a batch leave the stage
+                                             before (D1, Y1); units are free again (R1); a cell of
+                                             inputs is to be loaded (O1); other cells are free (C2)
+     worker that is parked  its word alone   the tuner (A1), a stop
+     scheduler's thread     ctl.scheduler    a batch is delivered or released (V1, C1); an epoch has
+                                             begun (I2); an input is loaded (Q2); a subscriber has
+                                             come, taken, given back or left (H2 to H6)
+     consumer               ctl.consumer     the batch that it waits for leaves the last stage (Y1);
+                                             an error (E1); the end (T1); an epoch to begin (I2);
+                                             what the scheduler's thread or an inline stage would
+                                             be woken for, where the consumer does their work
+     subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
+                                             the end (T1, H1)
+   A stop and a seek wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
-/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
-        n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
-}
-
-/* Returns whether it slept. */
-static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
-    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u,
-                                  waiters->shared);
-}
-
-/* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
-   batches go to workers in turn, the one that may take it. */
-static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_waiters *waiters = &p->waiters[st->work];
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
-    else
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
-}
-
-/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
-
-static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
-    dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
-}
-
-/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
-static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
-    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->consumer_word, ctl->shared);
-}
-
-/* What the source waits for may be there. After a sequentially consistent publication. */
-static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (dlpi_consumer_schedules(p))
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_scheduler(p->ctl);
-}
-
-/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
-   consistent publication. */
-static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share == NULL) return;
-    if (share->one_each)
-        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
-    else
-        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
-}
-
-/* All of them, whatever their bits say. */
-static void dlpi_wake_subscribers_all(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
-}
-
-/* Wake workers from..to-1 that rest: no bit says so. After a store of active. */
-static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
-    while (from < to) {
-        dlpi_sleepers *group = &waiters->group[from / 32u];
-        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to;
-        dlpi_sleepers_wake_bits(group, 32, dlpi_unit_mask(from, end), waiters->shared);
-        from = end;
-    }
-}
-
-static void dlpi_wake_sleepers(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++) {
-        dlpi_stage *st = p->work[i];
-        dlpi_waiters *waiters = &p->waiters[i];
-        dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
-        dlpi_wake_resting(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
-                          st->asleep_most);
-    }
-    dlpi_wake_scheduler(p->ctl);
-    dlpi_wake_consumer(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers_all(p->share);
-}
-
-/* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
-   waking it. */
-static void dlpi_wake_all(dlp_pipe *p) {
-    for (int i = 0; i < p->n_staffed; i++) {
-        dlpi_stage *st = p->work[i];
-        for (uint32_t g = 0; g * 32u < st->asleep_most; g++)
-            dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
-    }
-    dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
-    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
-    dlpi_wake_subscribers_all(p->share);
-}
-
-/* Of one writer at a time, read by observers. */
+/* Count something that one writer at a time counts, and observers read. */
 static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
@@ -115,11 +38,183 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
+/* True if the tuner has retired the worker. It may still be in a mask, or claim, for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
     return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
+/* Where a worker sleeps, and its bit there. */
+static inline dlpi_sleepers *dlpi_worker_group(const dlpi_worker *w) {
+    return &w->waiters->group[w->id / 32].at;
+}
+static inline uint64_t dlpi_worker_bit(const dlpi_worker *w) { return UINT64_C(1) << w->id % 32; }
+
 static inline bool dlpi_stopped(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->stop) != 0; /* S1: a flag; what it guards is joined */
+}
+
+/* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->w.num_workers == 0;
+}
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    int asleep = 0, active = dlpi_active(p, st);
+    for (int g = 0; g * 32 < st->n_workers; g++)
+        asleep += __builtin_popcountll(dlpi_sleepers_mask(&waiters->group[g].at)); /* B1 */
+    return asleep < active ? (uint32_t)(active - asleep) : 0;
+}
+
+/* ---- workers ---- */
+
+/* Wake at most n sleepers of a stage. Call after a sequentially consistent publication, as all that
+   follows. */
+static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
+    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+        n = dlpi_sleepers_wake(&waiters->group[g].at, n);
+}
+
+/* Returns true if the worker slept. */
+static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u].at, UINT64_C(1) << worker % 32u);
+}
+
+/* Wake all workers of a stage, whatever the masks say. */
+static void dlpi_wake_workers(dlpi_waiters *waiters, uint32_t n_workers) {
+    for (uint32_t g = 0; g * 32u < n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
+}
+
+/* ---- the others ---- */
+
+static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
+
+/* Batch b became ready for the consumer. */
+static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+    dlpi_sleepers_wake_for(&ctl->consumer, b);
+}
+
+/* What the source waits for may be there. */
+static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
+    if (dlpi_consumer_schedules(p))
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+    else
+        dlpi_wake_scheduler(p->ctl);
+}
+
+/* A batch became ready: wake all subscribers, or the one whose turn it is. */
+static void dlpi_wake_subscribers(dlpi_share *share) {
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_next(&share->sleepers);
+    else
+        dlpi_sleepers_wake_all(&share->sleepers);
+}
+
+/* Wake all subscribers, whatever the mask says. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
+}
+
+/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
+   between taking a sleeper's bit and waking it. */
+static void dlpi_wake_all(dlp_pipe *p) {
+    for (int i = 0; i < p->n_staffed; i++)
+        dlpi_wake_workers(&p->waiters[i], p->work[i]->asleep_most);
+    dlpi_sleepers_ring(&p->ctl->scheduler, 0);
+    dlpi_sleepers_ring(&p->ctl->consumer, 0);
+    dlpi_wake_subscribers_all(p->share);
+}
+
+/* ---- for work on a batch ---- */
+
+/* There is work on batch b, or DLPI_ANY, for n workers of a stage. If batches go to workers in
+   turn, wake the one that may take it. The consumer does the work of an inline stage. */
+static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+    dlpi_waiters *waiters = &p->waiters[st->work];
+    if (st->asleep_most == 0)
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+    else if (st->w.dispatch == DLP_DISPATCH_BATCHES && b != DLPI_ANY)
+        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
+    else
+        dlpi_wake_some(waiters, st->asleep_most, n);
+}
+
+/* Batch b left the stage with this place among those that have workers: the next one, or
+   the consumer, goes on with it. */
+static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+    if (work + 1 < p->n_work) {
+        dlpi_wake_stage(p, p->work[work + 1], b, 1);
+    } else {
+        dlpi_wake_consumer(p->ctl, b);
+        dlpi_wake_subscribers(p->share);
+    }
+}
+
+/* Units are free again in stages first..last: look for them. If batches go to workers in turn, only
+   one of them can take what was freed, so all look. */
+static void dlpi_rescan(dlp_pipe *p, int first, int last) {
+    for (int k = first; k <= last; k++) {
+        const dlpi_stage *st = p->work[k];
+        uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
+        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
+    }
+    dlpi_wake_consumer(p->ctl, DLPI_ANY);
+}
+
+/* ---- by the scheduler ---- */
+
+/* How many to wake now of n workers that new work can use. The others are put off while enough
+   workers are awake; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
+/* n batches were fed: wake as many item workers as they can use. A wake-up costs several
+   microseconds. */
+static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
+    dlpi_stage *st = p->work[0];
+    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
+    uint64_t most = (uint64_t)st->n_workers;
+    if (st->asleep_most == 0) {
+        dlpi_wake_consumer(p->ctl, DLPI_ANY);
+        return;
+    }
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
+        for (uint64_t i = n < most ? n : most; i > 0; i--)
+            dlpi_wake_stage(p, st, p->schedule.published - i, 1);
+        return;
+    }
+    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (units > most) units = most;
+    dlpi_wake_some(&p->waiters[0], (uint32_t)most, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake the workers that were put off. The ones that it relied on
+   are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
+}
+
+/* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
+   shows them to the stage after the items. */
+static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->schedule.published; b++)
+        if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
+            dlpi_wake_next(p, p->n_item_work - 1, b);
 }

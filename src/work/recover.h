@@ -231,7 +231,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
         w->st->ops->recover(w, why);
     else
         dlpi_slots_recover(w, why);
-    dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_leave(dlpi_worker_group(w), dlpi_worker_bit(w)); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
     dlpi_rescan(p, 0, p->n_work - 1);

@@ -74,12 +74,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
     DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
-    if (n > from) {
-        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
-    } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
-        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
-    }
+    /* those that rest, too; a wake-up that a retired one has taken goes to somebody else */
+    dlpi_wake_workers(waiters, (uint32_t)st->n_workers);
 }
 
 /* How busy the stage was since the last look; a call under way counts up to now. */

@@ -30,67 +30,74 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
-/* The last look before a sleep. What was claimed is run once the worker is no longer taken for
-   asleep; a stage whose units nobody else can take does them at once. */
-static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_stage_ops *ops = w->st->ops;
-    return ops->find != NULL ? ops->find(w, t) : ops->step(w);
+/* ---- a worker waits ---- */
+
+typedef struct dlpi_idle_worker {
+    dlpi_worker *w;
+    dlpi_unit t; /* what the last look found and claimed */
+    bool found;
+} dlpi_idle_worker;
+
+/* Work. Returns true if it worked, or if the wait is over. */
+static bool dlpi_worker_look(void *who) {
+    dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
+    return w->last_ns != 0 || w->st->ops->step(w) || dlpi_stopped(w->p) || dlpi_may_park(w);
 }
 
-/* Nobody wakes a worker that is retired or has no room for work: it looks often whether the pipe
-   stops. */
-static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
-    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
-}
-
-/* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
-   batch that is published before that look is found by it; whoever publishes one after it sees the
-   bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
-   the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
-   take work now. So it is cleared before work that the last look found; a wake-up that came in
-   between was for other work, and is passed on; and one without room for work sets none. Should a
-   wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
-   than idleness may. */
-static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
-    uint32_t bit = 1u << w->id % 32, asleep;
+/* Nobody wakes a worker that is retired or has no room for work: it sets no bit, and looks often
+   whether the pipe stops. The first of those asleep looks after DLPI_SLEEP_NS, should a wake-up be
+   lost because its sender died. The others rely on it for ten times as long: many that each look
+   would cost more than idleness may. */
+static uint64_t dlpi_worker_rest(void *who) {
+    dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
-    dlpi_unit t;
-    bool found = false, woken;
-    uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the bit */
-    if (dlpi_may_park(w)) return;
+    if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
     if (dlpi_full(w) || dlpi_retired(w)) {
-        dlpi_worker_rest(w, ns);
-        return;
+        dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
+        return 0;
     }
-    asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
-    if (ns > 0 && !dlpi_stopped(w->p)) {
-        found = dlpi_last_look(w, &t);
-        if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
-    }
-    woken = dlpi_sleepers_leave(group, bit);
-    if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
-    if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
+    /* B1: a hint */
+    if (!dlpi_owes(w) && (dlpi_sleepers_mask(dlpi_worker_group(w)) & (dlpi_worker_bit(w) - 1)) != 0)
+        ns *= 10;
+    return ns;
 }
+
+/* What is claimed here is run once the worker is no longer taken for asleep. A stage whose units
+   nobody else can take does them at once. */
+static bool dlpi_worker_last(void *who) {
+    dlpi_idle_worker *k = who;
+    const dlpi_stage_ops *ops = k->w->st->ops;
+    k->found = ops->find != NULL ? ops->find(k->w, &k->t) : ops->step(k->w);
+    return k->found || dlpi_retired(k->w);
+}
+
+/* A set bit says that its worker can take work now. So it is cleared before the work that the last
+   look found. A wake-up that came in between was for other work, and is passed on. */
+static void dlpi_worker_left(void *who, bool woken) {
+    dlpi_idle_worker *k = who;
+    dlpi_worker *w = k->w;
+    if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
+    if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
+}
+
+static const dlpi_wait_ops dlpi_worker_waits = {dlpi_worker_look, dlpi_worker_rest,
+                                                dlpi_worker_last, dlpi_worker_left};
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
+    dlpi_sleepers *group = dlpi_worker_group(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
-                        (int)w->waiters->shared);
+                        (int)group->shared);
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
@@ -111,23 +118,13 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     return cells || (tail - delivered >= p->prefetch && w->low == tail);
 }
 
-/* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
-   above that number, not at all. Returns whether something has moved. */
-static bool dlpi_wait_awake(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
-    if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
-    w->awake.rounds = 0;
-    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
-    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
-        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
-    return false;
-}
-
-/* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
+/* Nothing to do: look a few times more, then sleep. Where some are kept awake, they look for
+   longer, and one of those above that number sleeps at once. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    bool (*step)(dlpi_worker *) = w->st->ops->step;
+    dlpi_idle_worker k = {.w = w};
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = &w->waiters->cpu;
+    bool awake, same_core = false;
     if (dlpi_may_park(w)) {
         dlpi_worker_park(w);
         return;
@@ -135,17 +132,18 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
+    if (keep == 0 || w->waits++ % 16 == 0) /* the words of who is counted on */
         w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    if (dlpi_wait_awake(w)) goto moved;
-    dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-    dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
-    while (!dlpi_stopped(p)) {
-        dlpi_worker_sleep(w);
-        if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
+    awake = DLPI_LIKELY(keep == 0) || dlpi_awake_workers(p, w->st) <= keep;
+    if (awake && (keep != 0 || w->st->n_workers == 1))
+        same_core = dlpi_awake_same_core(p, here, dlpi_awake_here(here));
+    if (!awake ||
+        !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, same_core, UINT64_MAX)) {
+        dlpi_cpu_note(w, &w->cpu, w->wait_ns);
+        dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
+        dlpi_wait_asleep(&dlpi_worker_waits, &k, dlpi_worker_group(w), dlpi_worker_bit(w));
     }
-moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
@@ -232,8 +230,7 @@ static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(vo
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
-    dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
-    dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
+    dlpi_event_ring(&p->live_word, UINT32_MAX, 0); /* L1 -> L1: close counts those that ended */
 }
 
 static void *dlpi_thread_worker(void *arg) {

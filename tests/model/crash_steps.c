@@ -394,8 +394,7 @@ static int build(void) {
         r.batch.batch_workers = is->collate;
     }
     if (rig_open(&r, &pipe_) != DLP_OK) return 0;
-    pipe_->wait.spin_rounds = pipe_->wait.yield_rounds =
-        0; /* looks that the bound does not count */
+    pipe_->wait.spin_ns = pipe_->wait.yields = 0; /* looks that the bound does not count */
     return pipe_->n_workers <= WORKERS;
 }
 

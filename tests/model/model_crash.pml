@@ -756,7 +756,7 @@ proctype worker(byte g) {
     :: d_step { me.pc == BATCH_OVER -> go_look() }
 #endif
 #ifdef SLEEPS
-    /* dlpi_worker_sleep */
+    /* dlpi_wait_once, of a worker */
     :: d_step { me.pc == SLEEP_WORD -> me.stale = 0; me.pc = SLEEP_BIT } /* B1 */
     :: d_step { me.pc == SLEEP_BIT -> mask[k] = mask[k] | 1 << g; me.sleepy = 1; go_look() }
     :: d_step { me.pc == SLEEP_WAIT -> me.asleep = !me.stale; me.pc = SLEEP_UP } /* it compares */

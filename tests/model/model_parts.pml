@@ -287,7 +287,7 @@ proctype loader(byte g) {
 #endif
             LOOK_OR(AFTER_TAKEN)
         }
-    /* dlpi_worker_sleep */
+    /* dlpi_wait_once, of a worker */
     :: d_step { me.pc == WORD -> me.stale = 0; me.pc = BIT } /* B1 */
     :: d_step { me.pc == BIT -> /* B1 */
             mask = mask | 1 << g;

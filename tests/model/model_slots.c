@@ -126,18 +126,18 @@ static void list_counter(const char *name, void *at, size_t size) {
 
 static void list_waiters(void) {
     hdr_ctl *ctl = pipe_->ctl;
-    model_list_atom("want", &ctl->want, 8, 0);
+    model_list_atom("want", &ctl->consumer.mask, 8, 0);
     model.atom[model.atoms - 1].many = 1; /* its owner's store need not know of a ringer's swap */
-    list_counter("consumer_word", &ctl->consumer_word, 4);
+    list_counter("consumer_word", &ctl->consumer.word, 4);
     if (is.threaded) {
-        model_list_atom("feeder_sleeps", &ctl->scheduler_sleeps, 4, 0);
+        model_list_atom("feeder_sleeps", &ctl->scheduler.mask, 8, 0);
         model.atom[model.atoms - 1].many = 1; /* as want */
-        list_counter("feeder_word", &ctl->scheduler_word, 4);
+        list_counter("feeder_word", &ctl->scheduler.word, 4);
     }
     for (int k = 0; k < pipe_->n_work; k++) {
         list_counter("rewind", &pipe_->waiters[k].rescan, 8);
-        list_counter("waiters word", &pipe_->waiters[k].group[0].word, 4);
-        model_list_atom("waiters mask", &pipe_->waiters[k].group[0].mask, 4, 0);
+        list_counter("waiters word", &pipe_->waiters[k].group[0].at.word, 4);
+        model_list_atom("waiters mask", &pipe_->waiters[k].group[0].at.mask, 8, 0);
     }
 }
 
@@ -169,7 +169,7 @@ static void list_scratch(void) {
     for (uint32_t c = 0; c < k->n_groups << k->shift; c++) model_list_slot(scratch_bytes(c), 8);
     for (uint32_t r = 0; r < is.rows; r++)
         model_list_atom(r ? "number 1" : "number 0", dlpi_scratch_number(pipe_, 0, r), 8, 0);
-    model_list_atom("lacking", &dlpi_scratch_lacking(pipe_)[0].mask, 4, 0);
+    model_list_atom("lacking", &dlpi_scratch_lacking(pipe_, 0)->mask, 8, 0);
 }
 
 static uint64_t mix_scratch(uint64_t h) {
@@ -518,7 +518,7 @@ static void setup(void) {
     scratch_rig(&r, &field);
     if (rig_open(&r, &pipe_) != DLP_OK) abort();
     note = (notes *)arena_take(1, sizeof *note);
-    pipe_->wait.spin_rounds = pipe_->wait.yield_rounds = 0;
+    pipe_->wait.spin_ns = pipe_->wait.yields = 0;
     if (is.rows > 32) { /* two runs, one in each word */
         pipe_->cpus = 1;
         for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].block->item_ns = 1;

@@ -27,7 +27,9 @@
 #define hdr_schedule dlpi_schedule
 #define hdr_thread_scheduler dlpi_thread_scheduler
 #define hdr_step(w) ((w)->st->ops->step(w))
-#define hdr_worker_sleep dlpi_worker_sleep
+#define hdr_worker_sleep(w) \
+    dlpi_wait_once(&dlpi_worker_waits, &(dlpi_idle_worker){.w = (w)}, dlpi_worker_group(w), \
+                   dlpi_worker_bit(w))
 #define hdr_recover dlpi_recover
 #define hdr_worker dlpi_worker
 #define hdr_bslot dlpi_bslot
@@ -43,6 +45,10 @@
     X(func, access, waiters word, how, why) \
     X(func, access, consumer_word, how, why) \
     X(func, access, feeder_word, how, why)
+#define NEEDLESS_OF_MASKS(X, func, access, how, why) \
+    X(func, access, waiters mask, how, why) \
+    X(func, access, want, how, why) \
+    X(func, access, feeder_sleeps, how, why)
 #define NEEDLESS_MUTANTS(X) \
     X(dlpi_batch_failed, STORE_REL, done, RELAXED, \
       "of a claimed batch: only a death of its owner tells (crash_steps)") \
@@ -89,20 +95,15 @@
       "the freed claims, behind it, release it, and recovery reads own in one order") \
     X(dlpi_gather_undo, LOAD_SEQ, ready, RELAXED, "whoever claimed the batch has acquired it") \
     X(dlpi_gather_undo, STORE_SEQ, ready, RELAXED, "the freed claims, behind it, release it") \
-    X(dlpi_sleeper_leave, STORE_SEQ, feeder_sleeps, RELAXED, \
-      "takes a request back, and costs a wake where it is seen late") \
-    X(dlpi_sleeper_leave, STORE_SEQ, feeder_sleeps, LATE, "as above") \
-    X(dlpi_sleeper_wake, XCHG_SEQ, feeder_sleeps, RELAXED, "only decides who wakes") \
-    X(dlpi_sleeper_wake_for, XCHG_SEQ, want, RELAXED, "only decides who wakes") \
-    X(dlpi_sleepers_count, LOAD_SEQ, waiters mask, RELAXED, \
-      "whoever is put off is woken before the consumer sleeps; until then it would only be late") \
-    X(dlpi_sleepers_forget, AND_SEQ, waiters mask, RELAXED, \
-      "all are woken whatever the masks say") \
-    X(dlpi_sleepers_leave, LOAD_SEQ, waiters mask, RELAXED, \
-      "of our own bit; if it says that it is set, the swap says better") \
-    X(dlpi_sleepers_leave, AND_SEQ, waiters mask, RELAXED, \
-      "of our own bit: only decides who passes a wake-up on") \
-    X(dlpi_sleepers_wake, AND_SEQ, waiters mask, RELAXED, \
+    X(dlpi_sleepers_mask, LOAD_SEQ, waiters mask, RELAXED, \
+      "whoever is put off is woken before the consumer sleeps; or a hint how long to sleep") \
+    NEEDLESS_OF_MASKS(X, dlpi_sleepers_leave, LOAD_SEQ, RELAXED, \
+                      "of our own bit; if it says that it is set, the swap says better") \
+    NEEDLESS_OF_MASKS(X, dlpi_sleepers_leave, AND_SEQ, RELAXED, \
+                      "of our own bit: only decides who passes a wake-up on") \
+    X(dlpi_sleepers_take_all, XCHG_SEQ, want, RELAXED, "only decides who wakes") \
+    X(dlpi_sleepers_take_all, XCHG_SEQ, feeder_sleeps, RELAXED, "only decides who wakes") \
+    X(dlpi_sleepers_take, AND_SEQ, waiters mask, RELAXED, \
       "only decides who wakes; what there is was shown before the look at the mask")
 
 #define NEEDLESS_ROW(func, access, place, how, why) {#func, #access, #place, M_##how, why},

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Where does src/ order one thread's memory before another's? Acquire, release and read-modify-write
 # accesses belong into the links (src/queue, and api/queues.h, their inline part) and into sleep and
-# wake (base/futex.h, wake.h, sleepers.h). What stands elsewhere is listed in atomics.known, with
+# wake (base/wake.h, sleepers.h). What stands elsewhere is listed in atomics.known, with
 # how often and why; the list may only shrink: a line of it that no longer holds fails, too. Relaxed
 # accesses order nothing, and are not counted.
 #
@@ -54,7 +54,7 @@ found_in() { # SRC FILE...
 }
 
 # shellcheck disable=SC2046
-files=$(ls src/*/*.h | grep -Ev '^src/(queue/.*|base/(wake|futex|sleepers)|api/(atomics|queues))' |
+files=$(ls src/*/*.h | grep -Ev '^src/(queue/.*|base/(wake|sleepers)|api/(atomics|queues))' |
     LC_ALL=C sort)
 # shellcheck disable=SC2086
 found_in src $files >$dir/found

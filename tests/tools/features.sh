@@ -85,7 +85,7 @@ found_in() { # SRC FILE...
             "open/chunk_load[.]h|report/words[.]h")
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
-            "wait/dispatch[.]h|slot/claim[.]h")
+            "wait/waiters[.]h|slot/claim[.]h")
         feature("unordered", "unordered|gaps_used", "dlpi_gaps_[a-z_]+", "",
             "deliver/deliver[.]h|slot/gaps[.]h")
         feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",

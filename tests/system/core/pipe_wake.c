@@ -18,9 +18,9 @@ static _Thread_local int role = -1; /* worker + 1 */
 static int gate[2], at_gate[2];     /* of workers 0 and 1: closed; who stands there */
 static const void *gate_word;       /* the mask of the wake word */
 
-static const dlpi_ctl *schedulers;             /* the words that its thread looks at */
-static _Thread_local int falling, says;        /* it has said that it sleeps; is about to */
-static int looked_loads, looked_cancel, loose; /* looks behind that; of loads, not ordered by it */
+static const dlpi_ctl *schedulers;              /* the words that its thread looks at */
+static _Thread_local int sleeps, says, falling; /* it is its thread; it is about to say; it has */
+static int looked_loads, looked_cancel, loose;  /* looks behind that; of loads, not ordered by it */
 
 static int worker_role(void *user, int worker, void **state) {
     (void)user;
@@ -30,8 +30,9 @@ static int worker_role(void *user, int worker, void **state) {
 }
 
 static void scheduler_looks(const dlpi_ctl *ctl, int kind, const void *at) {
-    if (kind == HOOK_STORE && at == &ctl->scheduler_sleeps) says = 1;
-    if (kind == -1 && says) falling = (int)LOOK(ctl->scheduler_sleeps), says = 0;
+    if (kind == HOOK_OR && at == &ctl->scheduler.mask) sleeps = 1;
+    if (kind >= 0 && sleeps && at == &ctl->scheduler.mask) says = 1;
+    if (kind == -1 && says) falling = (int)LOOK(ctl->scheduler.mask), says = 0;
     if (!falling) return;
     if (kind == HOOK_LOAD && at == &ctl->source_moves)
         __atomic_add_fetch(&loose, 1, __ATOMIC_SEQ_CST);
@@ -101,7 +102,7 @@ static int next_one_wakes_another(void) {
     rig r;
     dlp_pipe *p = NULL;
     dlp_batch *b[4];
-    uint32_t *mask;
+    uint64_t *mask;
     int ok;
     wake_rig(&r);
     r.pipe.prefetch_factor = 2;
@@ -109,7 +110,7 @@ static int next_one_wakes_another(void) {
     r.dataset.fetch = wake_fetch;
     NOTE(slow_index, 2);
     if (rig_open(&r, &p) != DLP_OK) return 0;
-    mask = &p->waiters[0].group[0].mask;
+    mask = &p->waiters[0].group[0].at.mask;
     AWAIT(LOOK(begun[1]) && LOOK(*mask) == 3, 20000);
     NOTE(gate_word, (const void *)mask);
     NOTE(gate[0], 1);
@@ -210,22 +211,22 @@ static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
 static void wake__by_hand__right_waiters(void) {
     rig r;
     dlp_pipe *p;
-    uint32_t *mask;
+    uint64_t *mask;
     rig_init(&r, 300, 10);
     rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
     r.pipe.prefetch_factor = 9;
     if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
-    mask = &p->waiters[0].group[0].mask;
+    mask = &p->waiters[0].group[0].at.mask;
     p->schedule.published = 18;
     for (uint64_t n = 1; n < 8; n++) {
-        uint32_t want = 31;
-        for (uint64_t b = 18 - n; b < 18; b++) want &= ~(1u << b % 5);
+        uint64_t want = 31;
+        for (uint64_t b = 18 - n; b < 18; b++) want &= ~(UINT64_C(1) << b % 5);
         *mask = 31;
         dlpi_schedule_wake(p, n);
         CHECK(*mask == want);
     }
     *mask = 31;
-    dlpi_wake_batch(p, p->work[0], 13, 2);
+    dlpi_wake_stage(p, p->work[0], 13, 2);
     CHECK(*mask == (31 & ~(1u << 3)));
     *mask = 31;
     dlpi_rescan(p, 0, 0);

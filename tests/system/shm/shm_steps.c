@@ -452,7 +452,8 @@ static void work_to_the_end(void) {
 
 static void act(dlpi_worker *w) {
     if (now_.sleeps && w->st->work == now_.victim)
-        dlpi_worker_sleep(w);
+        dlpi_wait_once(&dlpi_worker_waits, &(dlpi_idle_worker){.w = w}, dlpi_worker_group(w),
+                       dlpi_worker_bit(w));
     else
         w->st->ops->step(w);
 }
@@ -567,8 +568,8 @@ static void live_claims(const dlpi_worker *dead, bool compare) {
 static void recover(dlpi_worker *w) {
     static const dlpi_death why = {SIGKILL, false, NULL};
     dlp_pipe *p = pipe_;
-    uint32_t words[16], caller = p->ctl->consumer_word;
-    for (int i = 0; i < p->n_work; i++) words[i] = p->waiters[i].group[0].word;
+    uint32_t words[16], caller = p->ctl->consumer.word;
+    for (int i = 0; i < p->n_work; i++) words[i] = p->waiters[i].group[0].at.word;
     live_claims(w, false);
     dlpi_recover(w, &why);
     live_claims(w, true);
@@ -578,9 +579,10 @@ static void recover(dlpi_worker *w) {
     for (uint32_t i = 0; i < w->n_at_once; i++)
         if (w->at_once[i] != 0) wrong("a dead worker has an item out");
     for (int i = 0; i < p->n_work; i++)
-        if (p->waiters[i].group[0].word == words[i]) wrong("a waiter was not woken");
-    if (p->ctl->consumer_word == caller) wrong("the caller was not woken");
-    if (w->waiters->group[0].mask & 1u << w->id) wrong("a dead worker is taken for a sleeper");
+        if (p->waiters[i].group[0].at.word == words[i]) wrong("a waiter was not woken");
+    if (p->ctl->consumer.word == caller) wrong("the caller was not woken");
+    if (w->waiters->group[0].at.mask & UINT64_C(1) << w->id)
+        wrong("a dead worker is taken for a sleeper");
     *w = pristine_[w->global]; /* a replacement is a fork of what was before it began */
     if (w->st->ops->worker) w->st->ops->worker(w);
     if (w->at_once) source_[w->id].n = 0;
@@ -830,9 +832,9 @@ static void scene_prepare(void) {
     for (int i = 0; i < now_.before; i++) other->st->ops->step(other);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
     for (int i = 0; now_.asleep && i < p->n_work; i++)
-        p->waiters[i].group[0].mask = 1u << !now_.who;
+        p->waiters[i].group[0].at.mask = 1u << !now_.who;
     if (now_.rewound) dlpi_rescan(p, 0, p->n_work - 1);
-    if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
+    if (now_.asleep) p->ctl->consumer.mask = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
     if (now_.sleeps == 2) { /* nothing is left for it */
         for (int i = 0; i < 400 && other->st->ops->step(other); i++) continue;
     }

@@ -1,5 +1,5 @@
 /* How many workers are kept awake, by what the consumer has measured and the cores there are; who
-   is on whose core; what an item costs. */
+   is on whose core; what an item costs; whom a waker finds; in which order one wait goes. */
 /* own: inside: what the consumer measures, and who shares its core, set by hand */
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
@@ -108,9 +108,155 @@ static void item_cost__samples_of_many_units__weigh_by_them_downwards(void) {
     CHECK(average(80, 8000, 1) == 1070 && average(80, 8000, 32) == 1070);
 }
 
+/* ---- sleepers ---- */
+
+static void sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone(void) {
+    dlpi_sleepers s = {0};
+    dlpi_sleepers_wake_for(&s, DLPI_ANY);
+    CHECK(s.word == 0); /* nobody sleeps */
+    dlpi_sleepers_enter(&s, 7 + 1);
+    dlpi_sleepers_wake_for(&s, 6);
+    dlpi_sleepers_wake_for(&s, 8);
+    CHECK(s.mask == 8 && s.word == 0);
+    dlpi_sleepers_wake_for(&s, 7);
+    CHECK(s.mask == 0 && s.word == 1 && dlpi_sleepers_leave(&s, 7 + 1));
+    dlpi_sleepers_enter(&s, DLPI_ANY - 1); /* no batch, but all else */
+    dlpi_sleepers_wake_for(&s, 7);
+    CHECK(s.word == 1);
+    dlpi_sleepers_wake_for(&s, DLPI_ANY);
+    CHECK(s.mask == 0 && s.word == 2);
+    dlpi_sleepers_enter(&s, DLPI_ANY);
+    CHECK(!dlpi_sleepers_leave(&s, DLPI_ANY) && s.mask == 0); /* nobody woke it */
+}
+
+static void sleepers__of_64__woken_in_turn(void) {
+    const uint64_t low = 1u << 3, high = UINT64_C(1) << 40;
+    dlpi_sleepers s = {.mask = low | high, .word = 10};
+    dlpi_sleepers_wake_next(&s);
+    CHECK(s.mask == low && s.word == 11);
+    dlpi_sleepers_wake_next(&s);
+    CHECK(s.mask == 0 && s.word == 12);
+    dlpi_sleepers_wake_next(&s);
+    CHECK(s.word == 12);
+    CHECK(dlpi_sleepers_bits(high) == 1u << 8 && dlpi_sleepers_bits(0) == UINT32_MAX);
+}
+
+static void sleepers__more_than_there_is_work__so_many_are_woken(void) {
+    dlpi_sleepers s = {.mask = 0x96};
+    CHECK(dlpi_sleepers_wake(&s, 2) == 0 && s.mask == 0x90 && s.word == 1);
+    CHECK(!dlpi_sleepers_wake_one(&s, 2) && s.word == 1);
+    CHECK(dlpi_sleepers_wake_one(&s, 0x10) && s.mask == 0x80 && s.word == 2);
+    CHECK(dlpi_sleepers_wake(&s, 3) == 2 && s.mask == 0 && s.word == 3);
+    s.mask = 5;
+    dlpi_sleepers_ring(&s, 0);
+    CHECK(s.mask == 5 && s.word == 4); /* by the word alone */
+}
+
+/* ---- one wait ---- */
+
+typedef struct waiter {
+    dlpi_sleepers s;
+    int looks, lasts, rests, lefts;
+    int come; /* it comes before this look */
+    int dull; /* 1: `last` sees nothing; 2: and somebody wakes meanwhile */
+    uint64_t ns;
+    bool woken;
+} waiter;
+
+static bool look(void *who) {
+    waiter *w = who;
+    return ++w->looks >= w->come;
+}
+
+static uint64_t rest(void *who) {
+    waiter *w = who;
+    w->rests++;
+    CHECK(w->s.mask == 0);
+    return w->ns;
+}
+
+static bool last(void *who) {
+    waiter *w = who;
+    w->lasts++;
+    CHECK(w->s.mask == 4); /* it is announced before the look */
+    if (w->dull == 2) dlpi_sleepers_wake_all(&w->s);
+    return w->dull == 0;
+}
+
+static void left(void *who, bool woken) {
+    waiter *w = who;
+    w->lefts++;
+    w->woken = woken;
+    CHECK(w->s.mask == 0);
+}
+
+static const dlpi_wait_ops waits = {look, rest, last, left};
+
+static uint64_t asleep_ns(waiter *w) {
+    const uint64_t from = test_now_ns();
+    dlpi_wait_asleep(&waits, w, &w->s, 4);
+    return test_now_ns() - from;
+}
+
+static void wait__last_look_finds_it__does_not_sleep(void) {
+    waiter w = {.come = 1, .ns = UINT64_C(20000000000)};
+    CHECK(asleep_ns(&w) < UINT64_C(10000000000));
+    CHECK(w.rests == 1 && w.lasts == 1 && w.lefts == 1 && w.looks == 1 && !w.woken);
+}
+
+static void wait__woken_before_it_sleeps__does_not_sleep(void) {
+    waiter w = {.come = 3, .dull = 2, .ns = UINT64_C(20000000000)};
+    CHECK(asleep_ns(&w) < UINT64_C(10000000000));
+    CHECK(w.rests == 3 && w.lasts == 3 && w.looks == 3 && w.woken && w.s.word == 3);
+}
+
+static void wait__nobody_wakes__sleeps_as_long_as_it_may(void) {
+    waiter w = {.come = 2, .dull = 1, .ns = 20000000};
+    CHECK(asleep_ns(&w) >= 40000000);
+    CHECK(w.rests == 2 && w.lefts == 2 && !w.woken);
+}
+
+static void wait__may_not_sleep__says_nothing(void) {
+    waiter w = {.come = 5};
+    CHECK(asleep_ns(&w) < UINT64_C(10000000000));
+    CHECK(w.rests == 5 && w.lasts == 0 && w.lefts == 0 && w.looks == 5);
+}
+
+static uint64_t awake_ns(const dlpi_wait_rule *rule, bool longer, bool same_core, uint64_t ns,
+                         waiter *w) {
+    const uint64_t from = test_now_ns(), until = ns == 0 ? UINT64_MAX : dlpi_now_ns() + ns;
+    const bool over = dlpi_wait_awake(look, w, rule, longer, same_core, until);
+    CHECK(over == (w->looks >= w->come));
+    return test_now_ns() - from;
+}
+
+static void wait__awake__as_long_as_the_rule_says(void) {
+    const dlpi_wait_rule rule = {.spin_ns = 3000000, .yields = 7, .awake_ns = 9000000};
+    const dlpi_wait_rule never = {.yields = 1000000000};
+    waiter w[6];
+    for (int i = 0; i < 6; i++) w[i] = (waiter){.come = INT_MAX};
+    w[1].come = 5;
+    CHECK(awake_ns(&rule, false, false, 0, &w[0]) >= 3000000 && w[0].looks > 7);
+    awake_ns(&rule, false, false, 0, &w[1]);
+    CHECK(w[1].looks == 5);
+    awake_ns(&rule, false, true, 0, &w[2]);
+    CHECK(w[2].looks == 7); /* it yields, and does not spin */
+    CHECK(awake_ns(&rule, true, true, 0, &w[3]) >= 9000000 && w[3].looks > 0);
+    CHECK(awake_ns(&rule, true, false, 1000000, &w[4]) >= 1000000);
+    CHECK(awake_ns(&never, false, false, 2000000, &w[5]) < UINT64_C(10000000000));
+}
+
 int main(void) {
     awake__cores_for_all__as_many_as_batches_want();
     awake__core_of_an_input_worker__is_seen();
     item_cost__samples_of_many_units__weigh_by_them_downwards();
+    sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone();
+    sleepers__of_64__woken_in_turn();
+    sleepers__more_than_there_is_work__so_many_are_woken();
+    wait__last_look_finds_it__does_not_sleep();
+    wait__woken_before_it_sleeps__does_not_sleep();
+    wait__nobody_wakes__sleeps_as_long_as_it_may();
+    wait__may_not_sleep__says_nothing();
+    wait__awake__as_long_as_the_rule_says();
     return test_end("awake");
 }
