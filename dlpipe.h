@@ -4173,8 +4173,9 @@ enum {
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
-                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
-                          which fields end: cells of these fields */
+                          buffers; load, expand, filter, pack: cells of inputs (said once
+                          where several of these follow each other); a fetch node of which fields
+                          end: cells of these fields */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -4225,8 +4226,9 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
                           dlp_plan *out, dlp_error *err);
 
 /* Find the stage of a node by the node's name.
-   Returns the number of the stage. DLP_ERR_ARG: no stage has this name; a filter behind another
-   maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
+   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A window and an out have no
+   stage of their own. Of expand, filter and pack in a row the first names the stage of all. Any
+   thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 #ifdef __cplusplus
@@ -17792,7 +17794,9 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item
     }
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
     if (rc != 0 || x->of_inputs.n == 0) return rc;
-    return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
+    rc = dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    return rc; /* the filters may have written over the lengths */
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */
@@ -32666,6 +32670,7 @@ struct dlpi_table {
     bool unknown;      /* a row loads parts, or makes items of unknown count */
     bool fetched;      /* the stage that fetches is added */
     bool batched;      /* the batch stage is added */
+    bool copies;       /* the stage that fetches copies items out of cells */
 };
 
 /* ---- what rows have in common ---- */
@@ -32701,19 +32706,6 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
     dlp_workers_desc w = node->workers;
     if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
     return w;
-}
-
-/* The workers of two rows that run in the same workers: one of the two says which. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
-                            dlp_workers_desc *to) {
-    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
-    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
-    if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
-                       "it in one of them",
-                       before->name, node->name);
 }
 
 /* ---- the rows, before any is added ---- */
@@ -34165,10 +34157,14 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
                            "fetch.source is given; leave the other fields of fetch 0, but for "
                            "in_flight and of");
-    if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
-        return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
+    if (source->dataset->fields == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
+                            "n_fields arrays of an item");
     *f = *source;
-    return DLP_OK;
+    if (dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024"))
+        return t->p->err.code;
+    return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
+                       1, DLP_MAX_FIELDS, "1..16");
 }
 
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
@@ -34189,14 +34185,15 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
     const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
+    const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
-    if (of > most || of != t->of + 1) {
+    if (of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
                            " datasets of the list's mix are fetched in their order",
-                           of, most > 0 ? t->of + 1 : 0, most);
+                           of, most > 0 && !all ? t->of + 1 : 0, most);
     }
     t->of = of;
     *n = mix->part[of - 1].items;
@@ -34241,15 +34238,21 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Workers of a row, with the callbacks of its source. */
-static dlp_workers_desc dlpi_fetch_workers(const dlp_node *node, dlp_workers_desc w) {
+/* Give the workers of a fetch row the callbacks of the row's source. */
+static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *w) {
     const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
-    if (of == NULL || of->worker_init == NULL) return w;
-    w.worker_init = of->worker_init;
-    w.worker_exit = of->worker_exit;
-    w.worker_user = of->worker_user;
-    w.tell = of->tell;
-    return w;
+    if (of == NULL || of->worker_init == NULL) return DLP_OK;
+    if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
+        w->tell != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.worker_init",
+                           "the source of \"%s\" has a worker_init; leave worker_init, "
+                           "worker_exit, worker_user and tell NULL",
+                           node->name);
+    w->worker_init = of->worker_init;
+    w->worker_exit = of->worker_exit;
+    w->worker_user = of->worker_user;
+    w->tell = of->tell;
+    return DLP_OK;
 }
 
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
@@ -34263,7 +34266,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return DLP_OK;
     }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
-    f.workers = dlpi_fetch_workers(node, dlpi_node_workers(t, node));
+    f.workers = dlpi_node_workers(t, node);
+    if ((rc = dlpi_fetch_workers(t, node, &f.workers)) != DLP_OK) return rc;
     if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
     if (e.all > e.stay) {
         ds.fields = e.fields;
@@ -34288,7 +34292,11 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    if ((rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed})) < 0) return rc;
+    rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
+                                                        .rank = t->d->rank,
+                                                        .world_size = t->d->world_size,
+                                                        .allow_uneven = t->d->allow_uneven});
+    if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
     dlp_push_wire(node->push.source, &ds, &f.workers);
@@ -34371,6 +34379,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
+    const dlp_fetch_desc *source = node->fetch.source;
+    const bool async =
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     if (map == NULL) return DLP_OK;
     for (int ends = 0; ends < 2; ends++) {
@@ -34387,7 +34398,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; all of them must be of "
                              "one fetch node");
-    if (moved && node->fetch.async != NULL)
+    if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                            "with async, the fields that end in \"%s\" must be the last of fields",
                            map->name);
@@ -34405,13 +34416,14 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlp_pipe_add_scratch(t->p, &d);
 }
 
-/* The fields that a row above a map adds. */
+/* The fields that a row above a map adds. The datasets of a mix have the same fields: the first of
+   their rows adds them. */
 static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = NULL;
     *n = 0;
     if (node->verb == DLP_MAP) *n = node->map.n_fields;
     if (node->verb == DLP_MAP) return node->map.fields;
-    if (node->verb != DLP_FETCH) return NULL;
+    if (node->verb != DLP_FETCH || node->fetch.of > 1) return NULL;
     if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
@@ -34525,10 +34537,16 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 typedef struct dlpi_makers {
     const dlp_node *expand, *pack; /* NULL: none */
     dlpi_keeps of_inputs, of_items;
-    uint64_t id; /* of all of them, for the fingerprint */
-    uint32_t n;  /* rows */
+    uint64_t id;           /* of all of them, for the fingerprint */
+    uint32_t n;            /* rows */
+    const dlp_node *cells; /* the row that says how many cells there are; NULL: none */
     dlp_workers_desc workers;
 } dlpi_makers;
+
+/* Add what a row says to the fingerprint. A row alone gives the number that its stage would have. */
+static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
+    if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
+}
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_keeps *k = m->expand != NULL ? &m->of_items : &m->of_inputs;
@@ -34536,7 +34554,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
     k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
-    if (node->filter.id != 0) m->id = dlpi_absorb(m->id, node->filter.id);
+    dlpi_makers_id(m, node->filter.id);
     return DLP_OK;
 }
 
@@ -34549,26 +34567,58 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (node->expand.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     m->expand = node;
-    if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
+    dlpi_makers_id(m, node->expand.id);
     return dlpi_node_elsewhere(t, node, &node->expand, DLPI_ROWS(elsewhere));
+}
+
+static const dlpi_elsewhere dlpi_of_pack[] = {DLPI_ELSEWHERE_OF(dlp_pack_desc)};
+
+/* All these rows have the cells of one stage: one row says how many. */
+static int dlpi_makers_cells(const dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (node->queue.capacity == 0) return DLP_OK;
+    if (m->cells != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "queue.capacity",
+                           "queue.capacity is set in \"%s\" and in \"%s\", which have the same "
+                           "cells; set it in one of them",
+                           m->cells->name, node->name);
+    m->cells = node;
+    return DLP_OK;
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    int rc = dlpi_makers_cells(t, node, m);
+    if (rc != DLP_OK) return rc;
     if (m->pack != NULL) return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->pack = node;
-    return m->expand == NULL ? DLP_OK
-                             : dlpi_node_bad(t, node,
-                                             "packs what an expand makes; make the "
-                                             "documents in fetch");
+    if (m->expand != NULL)
+        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
+    rc = dlpi_node_elsewhere(t, node, &node->pack, DLPI_ROWS(dlpi_of_pack));
+    return rc;
+}
+
+/* The workers of two rows that run in the same workers: one of the two says which. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
+                            dlp_workers_desc *to) {
+    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
+    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
+    *to = dlpi_node_workers(t, a ? before : node);
+    if (!a || !b) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
+                       "it in one of them",
+                       before->name, node->name);
 }
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
     m->workers = dlpi_node_workers(t, by);
+    if (t->waits != NULL && t->waits->queue.capacity != 0)
+        return dlpi_bad(t->p, by->name, "queue.capacity", "0: no field of this node ends in a map",
+                        by->queue.capacity);
     for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node == by) continue;
@@ -34588,6 +34638,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    if (f->in_flight == 0) f->in_flight = 16;
+    if (m->workers.num_workers < 0)
+        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
+                        "0..1024 with in_flight: next makes one item after the other",
+                        m->workers.num_workers);
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
@@ -34607,7 +34662,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        m->workers = dlpi_fetch_workers(t->waits, m->workers);
+        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (t->fetched || m->expand != &t->nodes[t->at])
@@ -34623,16 +34678,16 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
 
 /* The stage that makes items; its first row names it. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = &t->nodes[t->at];
+    const uint32_t cells = m->cells != NULL ? m->cells->queue.capacity : 0;
     dlp_expand_desc d = {.expand = NULL};
     if (m->pack != NULL) {
         dlp_pack_desc k = m->pack->pack;
-        DLPI_FROM_TABLE(&k, t, m->pack->queue.capacity, m->workers);
-        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;
+        DLPI_FROM_TABLE(&k, t, cells, m->workers);
+        k.id = m->id;
         return dlp_pipe_add_pack(t->p, &k);
     }
-    if (m->expand != NULL) d = (node = m->expand)->expand;
-    DLPI_FROM_TABLE(&d, t, node->queue.capacity, m->workers);
+    if (m->expand != NULL) d = m->expand->expand;
+    DLPI_FROM_TABLE(&d, t, cells, m->workers);
     d.id = m->id;
     d.window = dlpi_window_after(t, m->n);
     return dlp_pipe_add_expand(t->p, &d);
@@ -34654,7 +34709,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL ? t->waits->name : "copy";
-    t->fetched = true;
+    t->fetched = t->copies = true;
     return dlp_pipe_add_fetch(t->p, f);
 }
 
@@ -34723,6 +34778,9 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
     if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
+    if (d->copy_workers != 0 && !t->copies)
+        return dlpi_bad(t->p, node->name, "batch.copy_workers",
+                        "0: no node before it makes items of unknown count", d->copy_workers);
     t->batched = true;
     to.batch_workers = to.workers.num_workers;
     return dlp_pipe_add_batch(t->p, &to);
@@ -34835,11 +34893,16 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 }
 
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
+    dlp_stage found = DLP_ERR_ARG;
     for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
         const int kind = p->stages[i].ops->kind;
-        if (kind != DLP_STAGE_REPEAT && strcmp(p->stages[i].name, name) == 0) return i;
+        if (kind == DLP_STAGE_REPEAT) continue;
+        if (kind == DLP_STAGE_SCRATCH) continue;
+        if (strcmp(p->stages[i].name, name) != 0) continue;
+        found = i;
+        if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
     }
-    return DLP_ERR_ARG;
+    return found;
 }
 
 /* ---- states of several ranks, joined ---- */

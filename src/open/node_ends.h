@@ -40,6 +40,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
+    const dlp_fetch_desc *source = node->fetch.source;
+    const bool async =
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     if (map == NULL) return DLP_OK;
     for (int ends = 0; ends < 2; ends++) {
@@ -56,7 +59,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; all of them must be of "
                              "one fetch node");
-    if (moved && node->fetch.async != NULL)
+    if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                            "with async, the fields that end in \"%s\" must be the last of fields",
                            map->name);
@@ -74,13 +77,14 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
     return dlp_pipe_add_scratch(t->p, &d);
 }
 
-/* The fields that a row above a map adds. */
+/* The fields that a row above a map adds. The datasets of a mix have the same fields: the first of
+   their rows adds them. */
 static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
     const dlp_dataset *ds = NULL;
     *n = 0;
     if (node->verb == DLP_MAP) *n = node->map.n_fields;
     if (node->verb == DLP_MAP) return node->map.fields;
-    if (node->verb != DLP_FETCH) return NULL;
+    if (node->verb != DLP_FETCH || node->fetch.of > 1) return NULL;
     if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;

@@ -87,10 +87,16 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 typedef struct dlpi_makers {
     const dlp_node *expand, *pack; /* NULL: none */
     dlpi_keeps of_inputs, of_items;
-    uint64_t id; /* of all of them, for the fingerprint */
-    uint32_t n;  /* rows */
+    uint64_t id;           /* of all of them, for the fingerprint */
+    uint32_t n;            /* rows */
+    const dlp_node *cells; /* the row that says how many cells there are; NULL: none */
     dlp_workers_desc workers;
 } dlpi_makers;
+
+/* Add what a row says to the fingerprint. A row alone gives the number that its stage would have. */
+static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
+    if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
+}
 
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_keeps *k = m->expand != NULL ? &m->of_items : &m->of_inputs;
@@ -98,7 +104,7 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
     k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
-    if (node->filter.id != 0) m->id = dlpi_absorb(m->id, node->filter.id);
+    dlpi_makers_id(m, node->filter.id);
     return DLP_OK;
 }
 
@@ -111,26 +117,58 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (node->expand.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     m->expand = node;
-    if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
+    dlpi_makers_id(m, node->expand.id);
     return dlpi_node_elsewhere(t, node, &node->expand, DLPI_ROWS(elsewhere));
+}
+
+static const dlpi_elsewhere dlpi_of_pack[] = {DLPI_ELSEWHERE_OF(dlp_pack_desc)}; /* needs: pack */
+
+/* All these rows have the cells of one stage: one row says how many. */
+static int dlpi_makers_cells(const dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    if (node->queue.capacity == 0) return DLP_OK;
+    if (m->cells != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "queue.capacity",
+                           "queue.capacity is set in \"%s\" and in \"%s\", which have the same "
+                           "cells; set it in one of them",
+                           m->cells->name, node->name);
+    m->cells = node;
+    return DLP_OK;
 }
 
 /* Take one of these rows. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    int rc = dlpi_makers_cells(t, node, m);
+    if (rc != DLP_OK) return rc;
     if (m->pack != NULL) return dlpi_node_bad(t, node, "stands after pack, whose rows are whole");
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->pack = node;
-    return m->expand == NULL ? DLP_OK
-                             : dlpi_node_bad(t, node,
-                                             "packs what an expand makes; make the "
-                                             "documents in fetch");
+    if (m->expand != NULL)
+        return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
+    rc = dlpi_node_elsewhere(t, node, &node->pack, DLPI_ROWS(dlpi_of_pack)); /* needs: pack */
+    return rc;
+}
+
+/* The workers of two rows that run in the same workers: one of the two says which. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
+                            dlp_workers_desc *to) {
+    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
+    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
+    *to = dlpi_node_workers(t, a ? before : node);
+    if (!a || !b) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
+                       "it in one of them",
+                       before->name, node->name);
 }
 
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
     m->workers = dlpi_node_workers(t, by);
+    if (t->waits != NULL && t->waits->queue.capacity != 0)
+        return dlpi_bad(t->p, by->name, "queue.capacity", "0: no field of this node ends in a map",
+                        by->queue.capacity);
     for (; (node = dlpi_node_next(t, m->n, DLPI_NODE_MAKES)) != NULL; m->n++) {
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
         if (node == by) continue;
@@ -150,6 +188,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    if (f->in_flight == 0) f->in_flight = 16;
+    if (m->workers.num_workers < 0)
+        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
+                        "0..1024 with in_flight: next makes one item after the other",
+                        m->workers.num_workers);
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
@@ -169,7 +212,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        m->workers = dlpi_fetch_workers(t->waits, m->workers);
+        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (t->fetched || m->expand != &t->nodes[t->at])
@@ -185,16 +228,16 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
 
 /* The stage that makes items; its first row names it. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
-    const dlp_node *node = &t->nodes[t->at];
+    const uint32_t cells = m->cells != NULL ? m->cells->queue.capacity : 0;
     dlp_expand_desc d = {.expand = NULL};
-    if (m->pack != NULL) {                                           /* needs: pack */
-        dlp_pack_desc k = m->pack->pack;                             /* needs: pack */
-        DLPI_FROM_TABLE(&k, t, m->pack->queue.capacity, m->workers); /* needs: pack */
-        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;         /* needs: pack */
-        return dlp_pipe_add_pack(t->p, &k);                          /* needs: pack */
-    }                                                                /* needs: pack */
-    if (m->expand != NULL) d = (node = m->expand)->expand;
-    DLPI_FROM_TABLE(&d, t, node->queue.capacity, m->workers);
+    if (m->pack != NULL) {                         /* needs: pack */
+        dlp_pack_desc k = m->pack->pack;           /* needs: pack */
+        DLPI_FROM_TABLE(&k, t, cells, m->workers); /* needs: pack */
+        k.id = m->id;                              /* needs: pack */
+        return dlp_pipe_add_pack(t->p, &k);        /* needs: pack */
+    }                                              /* needs: pack */
+    if (m->expand != NULL) d = m->expand->expand;
+    DLPI_FROM_TABLE(&d, t, cells, m->workers);
     d.id = m->id;
     d.window = dlpi_window_after(t, m->n);
     return dlp_pipe_add_expand(t->p, &d);
@@ -216,7 +259,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL ? t->waits->name : "copy";
-    t->fetched = true;
+    t->fetched = t->copies = true;
     return dlp_pipe_add_fetch(t->p, f);
 }
 

@@ -60,6 +60,7 @@ struct dlpi_table {
     bool unknown;      /* a row loads parts, or makes items of unknown count */
     bool fetched;      /* the stage that fetches is added */
     bool batched;      /* the batch stage is added */
+    bool copies;       /* the stage that fetches copies items out of cells */
 };
 
 /* ---- what rows have in common ---- */
@@ -95,19 +96,6 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
     dlp_workers_desc w = node->workers;
     if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
     return w;
-}
-
-/* The workers of two rows that run in the same workers: one of the two says which. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
-                            dlp_workers_desc *to) {
-    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
-    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
-    if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\" and in \"%s\", which run in the same workers; set "
-                       "it in one of them",
-                       before->name, node->name);
 }
 
 /* ---- the rows, before any is added ---- */
