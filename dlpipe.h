@@ -16149,9 +16149,10 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = w->self != NULL || /* several reads: any of them may be what killed it */
-                   DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        /* several reads: any may be what killed it, but for those that wait to be read alone */
+        if (w->self != NULL && dlpi_fate_kills(cell->rec) == 0) ran = true;
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
@@ -17834,7 +17835,9 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item
     }
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
     if (rc != 0 || x->of_inputs.n == 0) return rc;
-    return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
+    rc = dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    return rc; /* the filters may have written over the lengths */
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */
@@ -17860,7 +17863,9 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
    in between. So the argument of >>impl-inputs holds, and a death gives all cells of the worker
    back: recovery goes by the number in their words. Each of them counts a kill, since any may be
    what killed the worker. From then on the input of such a cell is read and made items of alone, so
-   the next death says whose it was. An input that failed, and may be tried again, is offered again.
+   the next death says whose it was. While the cell waits to be alone, a death counts nothing for it:
+   block->running names it only once the source is given its item. An input that failed, and may be
+   tried again, is offered again.
 
    While something is out and there is room, the worker looks for open cells every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
@@ -17902,6 +17907,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->in, x->in_at, &r->fields,
                       !x->input.writes_all_bytes);
     r->out = true;
+    if (dlpi_fate_kills(cell->rec) > 0)
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(r->cell.slot)); /* until items are made of it */
     r->code = x->async.submit(x->input.user, w->state, &r->item);
     if (r->code == 0) {
         reads->alone = dlpi_fate_kills(cell->rec) > 0;
@@ -17909,6 +17916,7 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
         return true;
     }
     r->out = false;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     if (r->code == DLP_FULL) return false;
     dlpi_read_over(w, &r->cell, r);
     return true;
@@ -32541,6 +32549,7 @@ struct dlpi_table {
     bool unknown;      /* a row loads parts, or makes items of unknown count */
     bool fetched;      /* the stage that fetches is added */
     bool batched;      /* the batch stage is added */
+    bool copies;       /* the stage that fetches copies items out of cells */
 };
 
 /* ---- what rows have in common ---- */
@@ -33957,10 +33966,14 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
     if (!dlpi_all_zero(&rest, sizeof rest))
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
-    if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
-        return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
+    if (source->dataset->fields == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
+                            "n_fields arrays of an item");
     *f = *source;
-    return DLP_OK;
+    if (dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024"))
+        return t->p->err.code;
+    return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
+                       1, DLP_MAX_FIELDS, "1..16");
 }
 
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
@@ -33981,14 +33994,15 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
     const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
+    const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
-    if (of > most || of != t->of + 1) {
+    if (of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
                            " datasets of the list's mix are fetched in their order",
-                           of, most > 0 ? t->of + 1 : 0, most);
+                           of, most > 0 && !all ? t->of + 1 : 0, most);
     }
     t->of = of;
     *n = mix->part[of - 1].items;
@@ -34032,15 +34046,21 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Workers of a row, with the callbacks of its source. */
-static dlp_workers_desc dlpi_fetch_workers(const dlp_node *node, dlp_workers_desc w) {
+/* Give the workers of a fetch row the callbacks of the row's source. */
+static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *w) {
     const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
-    if (of == NULL || of->worker_init == NULL) return w;
-    w.worker_init = of->worker_init;
-    w.worker_exit = of->worker_exit;
-    w.worker_user = of->worker_user;
-    w.tell = of->tell;
-    return w;
+    if (of == NULL || of->worker_init == NULL) return DLP_OK;
+    if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
+        w->tell != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.worker_init",
+                           "the source of \"%s\" has a worker_init; leave worker_init, "
+                           "worker_exit, worker_user and tell NULL",
+                           node->name);
+    w->worker_init = of->worker_init;
+    w->worker_exit = of->worker_exit;
+    w->worker_user = of->worker_user;
+    w->tell = of->tell;
+    return DLP_OK;
 }
 
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
@@ -34054,7 +34074,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return DLP_OK;
     }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
-    f.workers = dlpi_fetch_workers(node, dlpi_node_workers(t, node));
+    f.workers = dlpi_node_workers(t, node);
+    if ((rc = dlpi_fetch_workers(t, node, &f.workers)) != DLP_OK) return rc;
     if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
     if (e.all > e.stay) {
         ds.fields = e.fields;
@@ -34079,7 +34100,11 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    if ((rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed})) < 0) return rc;
+    rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
+                                                        .rank = t->d->rank,
+                                                        .world_size = t->d->world_size,
+                                                        .allow_uneven = t->d->allow_uneven});
+    if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
     dlp_push_wire(node->push.source, &ds, &f.workers);
@@ -34161,6 +34186,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
+    const dlp_fetch_desc *source = node->fetch.source;
+    const bool async =
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     if (map == NULL) return DLP_OK;
     for (int ends = 0; ends < 2; ends++) {
@@ -34176,7 +34204,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     if (t->ending != NULL)
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; let one fetch have them");
-    if (moved && node->fetch.async != NULL)
+    if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                            "with async, the fields that end in \"%s\" must be the last of fields",
                            map->name);
@@ -34314,13 +34342,18 @@ typedef struct dlpi_makers {
     dlp_workers_desc workers;
 } dlpi_makers;
 
+/* Add what a row says to the fingerprint. A row alone gives the number that its stage would have. */
+static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
+    if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
+}
+
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
     k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
-    if (node->filter.id != 0) m->id = dlpi_absorb(m->id, node->filter.id);
+    dlpi_makers_id(m, node->filter.id);
     return DLP_OK;
 }
 
@@ -34330,7 +34363,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (node->expand.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     m->maker = node;
-    if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
+    dlpi_makers_id(m, node->expand.id);
     return DLP_OK;
 }
 
@@ -34343,6 +34376,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (m->maker != NULL)
         return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
     m->maker = node;
+    dlpi_makers_id(m, node->pack.id);
     return DLP_OK;
 }
 
@@ -34374,6 +34408,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    if (f->in_flight == 0) f->in_flight = 16;
+    if (m->workers.num_workers < 0)
+        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
+                        "0..1024 with in_flight: next makes one item after the other",
+                        m->workers.num_workers);
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
@@ -34393,7 +34432,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        m->workers = dlpi_fetch_workers(t->waits, m->workers);
+        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (m->maker->expand.n_fields == 0)
@@ -34418,7 +34457,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
         rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));
         k.queue_size = m->capacity;
         k.workers = m->workers;
-        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;
+        k.id = m->id;
         return rc != DLP_OK ? rc : dlp_pipe_add_pack(t->p, &k);
     }
     if (m->maker != NULL) d = node->expand;
@@ -34446,7 +34485,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL ? t->waits->name : "copy";
-    t->fetched = true;
+    t->fetched = t->copies = true;
     return dlp_pipe_add_fetch(t->p, f);
 }
 
@@ -34524,7 +34563,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
     if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
-    if (d->copy_workers != 0 && (!t->unknown || t->load != NULL))
+    if (d->copy_workers != 0 && !t->copies)
         return dlpi_bad(t->p, node->name, "batch.copy_workers",
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
@@ -34637,11 +34676,16 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 }
 
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
+    dlp_stage found = DLP_ERR_ARG;
     for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
         const int kind = p->stages[i].ops->kind;
-        if (kind != DLP_STAGE_REPEAT && strcmp(p->stages[i].name, name) == 0) return i;
+        if (kind == DLP_STAGE_REPEAT) continue;
+        if (kind == DLP_STAGE_SCRATCH) continue;
+        if (strcmp(p->stages[i].name, name) != 0) continue;
+        found = i;
+        if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
     }
-    return DLP_ERR_ARG;
+    return found;
 }
 
 /* ---- states of several ranks, joined ---- */

@@ -488,9 +488,10 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = w->self != NULL || /* several reads: any of them may be what killed it */
-                   DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        /* several reads: any may be what killed it, but for those that wait to be read alone */
+        if (w->self != NULL && dlpi_fate_kills(cell->rec) == 0) ran = true;
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;

@@ -221,7 +221,9 @@ DLPI_INLINE int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, dlp_item
     }
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
     if (rc != 0 || x->of_inputs.n == 0) return rc;
-    return dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
+    rc = dlpi_keeps_ask(w, &x->of_inputs, given, to, &x->in, x->in_at);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, dlpi_expand_lengths_at(&x->in, to, by));
+    return rc; /* the filters may have written over the lengths */
 }
 
 /* The input of a cell, as its callback sees it; without its fields. */

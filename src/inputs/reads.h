@@ -13,7 +13,9 @@
    in between. So the argument of >>impl-inputs holds, and a death gives all cells of the worker
    back: recovery goes by the number in their words. Each of them counts a kill, since any may be
    what killed the worker. From then on the input of such a cell is read and made items of alone, so
-   the next death says whose it was. An input that failed, and may be tried again, is offered again.
+   the next death says whose it was. While the cell waits to be alone, a death counts nothing for it:
+   block->running names it only once the source is given its item. An input that failed, and may be
+   tried again, is offered again.
 
    While something is out and there is room, the worker looks for open cells every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
@@ -55,6 +57,8 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     dlpi_expand_begin(&r->item, dlpi_read_place(w, r->cell.slot), &x->in, x->in_at, &r->fields,
                       !x->input.writes_all_bytes);
     r->out = true;
+    if (dlpi_fate_kills(cell->rec) > 0)
+        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(r->cell.slot)); /* until items are made of it */
     r->code = x->async.submit(x->input.user, w->state, &r->item);
     if (r->code == 0) {
         reads->alone = dlpi_fate_kills(cell->rec) > 0;
@@ -62,6 +66,7 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
         return true;
     }
     r->out = false;
+    dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     if (r->code == DLP_FULL) return false;
     dlpi_read_over(w, &r->cell, r);
     return true;

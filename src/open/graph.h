@@ -42,7 +42,7 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
     if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it, which writes its rows");
-    if (d->copy_workers != 0 && (!t->unknown || t->load != NULL))
+    if (d->copy_workers != 0 && !t->copies)
         return dlpi_bad(t->p, node->name, "batch.copy_workers",
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
@@ -155,9 +155,14 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 }
 
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
+    dlp_stage found = DLP_ERR_ARG;
     for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
         const int kind = p->stages[i].ops->kind;
-        if (kind != DLP_STAGE_REPEAT && strcmp(p->stages[i].name, name) == 0) return i;
+        if (kind == DLP_STAGE_REPEAT) continue;
+        if (kind == DLP_STAGE_SCRATCH) continue; /* needs: scratch */
+        if (strcmp(p->stages[i].name, name) != 0) continue;
+        found = i;
+        if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
     }
-    return DLP_ERR_ARG;
+    return found;
 }

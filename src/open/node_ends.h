@@ -40,6 +40,9 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
+    const dlp_fetch_desc *source = node->fetch.source;
+    const bool async =
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     if (map == NULL) return DLP_OK;
     for (int ends = 0; ends < 2; ends++) {
@@ -55,7 +58,7 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
     if (t->ending != NULL)
         return dlpi_node_bad(t, node,
                              "is the second fetch with fields that end; let one fetch have them");
-    if (moved && node->fetch.async != NULL)
+    if (moved && async)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.fields",
                            "with async, the fields that end in \"%s\" must be the last of fields",
                            map->name);

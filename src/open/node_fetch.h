@@ -13,10 +13,14 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
     if (!dlpi_all_zero(&rest, sizeof rest))
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
-    if (source->workers.worker_init != NULL && node->workers.worker_init != NULL)
-        return dlpi_not_null(t->p, node->name, "workers.worker_init", "where the source has one");
+    if (source->dataset->fields == NULL)
+        return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
+                            "n_fields arrays of an item");
     *f = *source;
-    return DLP_OK;
+    if (dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024"))
+        return t->p->err.code;
+    return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
+                       1, DLP_MAX_FIELDS, "1..16");
 }
 
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
@@ -37,14 +41,15 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
     const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
+    const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
-    if (of > most || of != t->of + 1) {
+    if (of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
                            " datasets of the list's mix are fetched in their order",
-                           of, most > 0 ? t->of + 1 : 0, most);
+                           of, most > 0 && !all ? t->of + 1 : 0, most);
     }
     t->of = of;
     *n = mix->part[of - 1].items;
@@ -88,15 +93,21 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
     return DLP_OK;
 }
 
-/* Workers of a row, with the callbacks of its source. */
-static dlp_workers_desc dlpi_fetch_workers(const dlp_node *node, dlp_workers_desc w) {
+/* Give the workers of a fetch row the callbacks of the row's source. */
+static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, dlp_workers_desc *w) {
     const dlp_workers_desc *of = node->fetch.source != NULL ? &node->fetch.source->workers : NULL;
-    if (of == NULL || of->worker_init == NULL) return w;
-    w.worker_init = of->worker_init;
-    w.worker_exit = of->worker_exit;
-    w.worker_user = of->worker_user;
-    w.tell = of->tell;
-    return w;
+    if (of == NULL || of->worker_init == NULL) return DLP_OK;
+    if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
+        w->tell != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.worker_init",
+                           "the source of \"%s\" has a worker_init; leave worker_init, "
+                           "worker_exit, worker_user and tell NULL",
+                           node->name);
+    w->worker_init = of->worker_init;
+    w->worker_exit = of->worker_exit;
+    w->worker_user = of->worker_user;
+    w->tell = of->tell;
+    return DLP_OK;
 }
 
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
@@ -110,7 +121,8 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return DLP_OK;
     }
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
-    f.workers = dlpi_fetch_workers(node, dlpi_node_workers(t, node));
+    f.workers = dlpi_node_workers(t, node);
+    if ((rc = dlpi_fetch_workers(t, node, &f.workers)) != DLP_OK) return rc;
     if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
     if (e.all > e.stay) {
         ds.fields = e.fields;
@@ -135,7 +147,11 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    if ((rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed})) < 0) return rc;
+    rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
+                                                        .rank = t->d->rank,
+                                                        .world_size = t->d->world_size,
+                                                        .allow_uneven = t->d->allow_uneven});
+    if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
     dlp_push_wire(node->push.source, &ds, &f.workers);

@@ -82,13 +82,18 @@ typedef struct dlpi_makers {
     dlp_workers_desc workers;
 } dlpi_makers;
 
+/* Add what a row says to the fingerprint. A row alone gives the number that its stage would have. */
+static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
+    if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
+}
+
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
     k->at[k->n++] = (struct dlpi_keep){node->filter.keep, node->filter.user};
-    if (node->filter.id != 0) m->id = dlpi_absorb(m->id, node->filter.id);
+    dlpi_makers_id(m, node->filter.id);
     return DLP_OK;
 }
 
@@ -98,7 +103,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (node->expand.expand == NULL)
         return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     m->maker = node;
-    if (node->expand.id != 0) m->id = dlpi_absorb(m->id, node->expand.id);
+    dlpi_makers_id(m, node->expand.id);
     return DLP_OK;
 }
 
@@ -111,6 +116,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (m->maker != NULL)
         return dlpi_node_bad(t, node, "packs what an expand makes; make the documents in fetch");
     m->maker = node;
+    dlpi_makers_id(m, node->pack.id); /* needs: pack */
     return DLP_OK;
 }
 
@@ -142,6 +148,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    if (f->in_flight == 0) f->in_flight = 16;
+    if (m->workers.num_workers < 0)
+        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
+                        "0..1024 with in_flight: next makes one item after the other",
+                        m->workers.num_workers);
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",
@@ -161,7 +172,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f)
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, dlp_dataset *ds) {
     if (t->waits != NULL) {
         int rc = dlpi_fetch_descs(t, t->waits, f, ds);
-        m->workers = dlpi_fetch_workers(t->waits, m->workers);
+        if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
     if (m->maker->expand.n_fields == 0)
@@ -186,7 +197,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
         rc = dlpi_node_elsewhere(t, node, &k, DLPI_ROWS(of));            /* needs: pack */
         k.queue_size = m->capacity;                                      /* needs: pack */
         k.workers = m->workers;                                          /* needs: pack */
-        k.id = m->id != 0 ? dlpi_absorb(m->id, k.id) : k.id;             /* needs: pack */
+        k.id = m->id;                                                    /* needs: pack */
         return rc != DLP_OK ? rc : dlp_pipe_add_pack(t->p, &k);          /* needs: pack */
     }                                                                    /* needs: pack */
     if (m->maker != NULL) d = node->expand;
@@ -214,7 +225,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL ? t->waits->name : "copy";
-    t->fetched = true;
+    t->fetched = t->copies = true;
     return dlp_pipe_add_fetch(t->p, f);
 }
 

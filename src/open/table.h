@@ -60,6 +60,7 @@ struct dlpi_table {
     bool unknown;      /* a row loads parts, or makes items of unknown count */
     bool fetched;      /* the stage that fetches is added */
     bool batched;      /* the batch stage is added */
+    bool copies;       /* the stage that fetches copies items out of cells */
 };
 
 /* ---- what rows have in common ---- */

@@ -858,6 +858,181 @@ static void nodes__push__each_item_once(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
 }
 
+static void nodes__push_of_a_rank__refused(void) {
+    const dlp_push_desc desc = {.fields = &y_field, .n_fields = 1, .writers = 1};
+    const dlp_pipe_desc run = {.rank = 1, .world_size = 2};
+    dlp_push *push = NULL;
+    dlp_pipe *p = NULL;
+    if (!well(dlp_push_open(&push, &desc, NULL) == DLP_OK)) return;
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_PUSH, .push = {.source = push}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+    };
+    CHECK(dlp_nodes_open(&p, nodes, 2, &run, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_push_close(push) == DLP_OK);
+}
+
+/* ---- sources, mixes, names, and callbacks that write where they may not ---- */
+
+/* A source whose threads fetch, so many that its desc leaves to the library, is many workers. */
+static void nodes__source_of_threads_and_filter__the_fetchs_batches(void) {
+    static told a, b;
+    static const dlp_fetch_desc threads = {.dataset = &xs, .fetcher = DLP_FETCH_THREADS};
+    const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .max_held = 2};
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.shuffle = 1}},
+        {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &threads}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+    };
+    drain(opened(nodes, 4, &desc), 1, &a);
+    nodes[0].list.n_items = ITEMS;
+    nodes[1].fetch = (dlp_node_fetch){.fetch = write_x, .fields = &x_field, .n_fields = 1};
+    drain(opened(nodes, 4, &desc), 1, &b);
+    alike("threads of a source", &a, &b, 1);
+}
+
+static void named_filter_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &shuffled);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_expand(p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .id = 5});
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+}
+static void named_expand_stages(dlp_pipe *p, int workers) {
+    dlp_pipe_add_sampler(p, &shuffled);
+    dlp_pipe_add_repeat(p, &twice);
+    dlp_pipe_add_expand(p, &(dlp_expand_desc){.expand = make_items,
+                                              .max_out = 4,
+                                              .fields = &x_field,
+                                              .n_fields = 1,
+                                              .id = 5,
+                                              .workers = {.num_workers = workers}});
+    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs});
+    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+}
+
+/* The id of a row is that of its stage: each goes on from the other's states. */
+static void nodes__makers_with_an_id__the_stages_states(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd, .id = 5}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
+    };
+    const dlp_pipe_desc desc = {.seed = 7, .epochs = 2};
+    same("filter with an id", nodes, 4, 1, desc, named_filter_stages, 1);
+    nodes[2] = (dlp_node){
+        .name = "make",
+        .verb = DLP_EXPAND,
+        .expand = {.expand = make_items, .max_out = 4, .fields = &x_field, .n_fields = 1, .id = 5}};
+    same("expand with an id", nodes, 4, 1, desc, named_expand_stages, 1);
+}
+
+static int write_y_words(void *user, dlp_item *it) {
+    dlp_item sub = *it;
+    write_y(user, it);
+    sub.data = it->data + 1;
+    sub.length = it->length + 1;
+    return write_words(user, &sub);
+}
+
+/* Sees x, once, y, words. */
+static int look_at_three(void *user, dlp_item *it) {
+    const uint32_t *x = it->data[0];
+    uint64_t i, *y = it->data[1];
+    (void)user;
+    if (it->n_fields != 3 || it->length[2] != it->index % 10 || *y != it->index * it->index)
+        return dlp_fail(it->call, 0, "the map sees other fields");
+    i = it->index < ITEMS ? it->index : it->index - ITEMS;
+    return x[0] == i * 10 ? 0 : dlp_fail(it->call, 0, "the map sees another x");
+}
+
+static void nodes__mix_then_a_field_that_ends__the_map_sees_each_once(void) {
+    const uint64_t n_items[] = {ITEMS, 50}, weights[] = {3, 1};
+    const dlp_field two[] = {y_field, words_field};
+    const dlp_mix_desc desc = {
+        .n = 2, .shuffle = 1, .n_items = n_items, .weights = weights, .seed = 9};
+    static told t;
+    dlp_error err;
+    dlp_pipe *p = NULL;
+    if (!well(dlp_mix_open(&mix, &desc, NULL) == DLP_OK)) return;
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.mix = mix}},
+        {.name = "many",
+         .verb = DLP_FETCH,
+         .fetch = {.of = 1, .fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "few",
+         .verb = DLP_FETCH,
+         .fetch = {.of = 2, .fetch = write_x, .fields = &x_field, .n_fields = 1}},
+        {.name = "more",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_y_words, .fields = two, .n_fields = 2}},
+        {.name = "look", .verb = DLP_MAP, .map = {.item = look_at_three, .ends = "y"}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    drain(opened(nodes, 6, NULL), 1, &t);
+    CHECK(t.n > 0);
+    nodes[3] = nodes[2]; /* the first fetch has the items of all datasets: no other may have some */
+    nodes[2] = nodes[1];
+    nodes[1].fetch.of = 0;
+    nodes[1].name = "all";
+    nodes[4] = nodes[5];
+    CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG && p == NULL);
+    CHECK(strcmp(err.field, "fetch.of") == 0 && strcmp(err.stage, "many") == 0);
+    dlp_mix_close(mix);
+}
+
+/* Rows may have the names that the library gives to stages that no row named. */
+static void nodes__rows_named_as_stages__their_stages(void) {
+    const dlp_field two[] = {x_field, y_field};
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "make",
+         .verb = DLP_EXPAND,
+         .expand = {.expand = make_items, .max_out = 4, .fields = two, .n_fields = 1}},
+        {.name = "copy", .verb = DLP_MAP, .map = {.item = add_one}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    dlp_pipe *p = opened(nodes, 4, NULL);
+    CHECK(dlp_node_stage(p, "copy") + 1 == dlp_node_stage(p, "batch"));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    nodes[1] = (dlp_node){.name = "repeat",
+                          .verb = DLP_FETCH,
+                          .fetch = {.fetch = write_x, .fields = two, .n_fields = 2}};
+    nodes[2].name = "scratch";
+    nodes[2].map.ends = "y";
+    p = opened(nodes, 4, NULL);
+    CHECK(dlp_node_stage(p, "repeat") > dlp_node_stage(p, "items"));
+    CHECK(dlp_node_stage(p, "scratch") + 1 == dlp_node_stage(p, "batch"));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static int keep_and_write(void *user, const dlp_item *it) {
+    (void)user;
+    it->length[0] = UINT64_C(1) << 40;
+    return 1;
+}
+
+/* A filter may not write. If it writes over the lengths, its item fails. */
+static void nodes__filter_writes_lengths__its_item_fails(void) {
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_words, .fields = &words_field, .n_fields = 1}},
+        {.name = "wild", .verb = DLP_FILTER, .filter = {.keep = keep_and_write}},
+        {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 32}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}},
+    };
+    dlp_pipe *p = opened(nodes, 5, NULL);
+    dlp_batch *b;
+    CHECK(dlp_pipe_next(p, &b) == DLP_ERR_LENGTH);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* ---- plans, and what is refused ---- */
 
 static void nodes__plan__what_the_pipe_takes(void) {
@@ -928,9 +1103,26 @@ typedef struct refusal {
 #define NAMES(...) \
     (const char *const[]) { __VA_ARGS__, NULL }
 
+static int open_worker(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    *state = NULL;
+    return 0;
+}
+
 static void nodes__wrong__the_row_and_the_field(void) {
     static const dlp_fetch_desc no_dataset = {.in_flight = 0};
     static const dlp_sampler_desc seeded = {.seed = 3};
+    static const dlp_field many_fields[17] = {{.name = "x", .dtype = DLP_U32}};
+    static const dlp_dataset seventeen = {
+        .n_items = ITEMS, .fields = many_fields, .n_fields = 17, .fetch = write_x};
+    static const dlp_dataset none = {.n_items = ITEMS, .n_fields = 1, .fetch = write_x};
+    static const dlp_field xy[] = {{.name = "x", .dtype = DLP_U32}, {.name = "y", .dtype = DLP_U8}};
+    static const dlp_dataset xy_set = {
+        .n_items = ITEMS, .fields = xy, .n_fields = 2, .fetch = write_x};
+    static const dlp_fetch_desc wide = {.dataset = &seventeen}, no_fields = {.dataset = &none};
+    static const dlp_fetch_desc answers = {.dataset = &xy_set, .fetcher = DLP_FETCH_ASYNC};
+    static const dlp_fetch_desc opens = {.dataset = &xs, .workers = {.worker_init = open_worker}};
     const refusal all[] = {
         {"", "name", "row 1 has a name of 0", {LIST, {.verb = DLP_FETCH}, BATCH}, {.name = NULL}},
         {"items", "name", "rows 0 and 1", {LIST, LIST}, {.name = NULL}},
@@ -1232,6 +1424,97 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {LIST, READ, {.name = "m", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x"}}, BATCH},
          {.seed = 1}},
         {"items", "push.source", "NULL", {{.name = "items", .verb = DLP_PUSH}, BATCH}, {.seed = 1}},
+        {"pack",
+         "streams",
+         "the pipe's desc",
+         {LIST,
+          READ,
+          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 9, .streams = 2}},
+          BATCH},
+         {.seed = 1}},
+        {"pack",
+         "queue_size",
+         "queue.capacity",
+         {LIST,
+          READ,
+          {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 9, .queue_size = 99}},
+          BATCH},
+         {.seed = 1}},
+        {"odd",
+         "queue.capacity",
+         "a row above it",
+         {LIST,
+          {.name = "make",
+           .verb = DLP_EXPAND,
+           .expand = {.expand = make_items, .max_out = 4, .fields = &x_field, .n_fields = 1},
+           .queue = {.capacity = 99}},
+          {.name = "odd",
+           .verb = DLP_FILTER,
+           .filter = {.keep = keep_odd},
+           .queue = {.capacity = 99}},
+          BATCH},
+         {.seed = 1}},
+        {"odd", /* the second row's number is used */
+         "queue_size",
+         "may need 17 inputs",
+         {LIST,
+          READ,
+          ODD,
+          {.name = "more",
+           .verb = DLP_FILTER,
+           .filter = {.keep = keep_thirds},
+           .queue = {.capacity = 1}},
+          BATCH},
+         {.seed = 1}},
+        {"batch",
+         "batch.copy_workers",
+         "no expand",
+         {LIST,
+          READ,
+          {.name = "batch",
+           .verb = DLP_BATCH,
+           .batch = {.batch_size = 4, .copy_workers = DLP_NONE}}},
+         {.seed = 1}},
+        {"read",
+         "workers.num_workers",
+         "0..1024 with in_flight",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1, .in_flight = 4},
+           .workers = {.num_workers = DLP_NONE}},
+          ODD,
+          BATCH},
+         {.seed = 1}},
+        {"read",
+         "fetch.source.dataset.n_fields",
+         "1..16",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &wide}}, BATCH},
+         {.seed = 1}},
+        {"read",
+         "fetch.source.dataset.fields",
+         "NULL",
+         {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &no_fields}}, ODD, BATCH},
+         {.seed = 1}},
+        {"read",
+         "fetch.fields",
+         "must be the last",
+         {LIST,
+          {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &answers}},
+          {.name = "m", .verb = DLP_MAP, .map = {.item = add_one, .ends = "x"}},
+          BATCH},
+         {.seed = 1}},
+        {"read",
+         "workers.worker_init",
+         "leave worker_init",
+         {LIST,
+          {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &opens}},
+          {.name = "odd",
+           .verb = DLP_FILTER,
+           .filter = {.keep = keep_odd},
+           .workers = {.worker_init = open_worker}},
+          BATCH},
+         {.seed = 1}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const refusal *r = &all[i];
@@ -1278,6 +1561,12 @@ int main(void) {
     nodes__filter_with_another_id__the_state_is_refused();
     nodes__pack__the_stages_batches();
     nodes__push__each_item_once();
+    nodes__push_of_a_rank__refused();
+    nodes__source_of_threads_and_filter__the_fetchs_batches();
+    nodes__makers_with_an_id__the_stages_states();
+    nodes__mix_then_a_field_that_ends__the_map_sees_each_once();
+    nodes__rows_named_as_stages__their_stages();
+    nodes__filter_writes_lengths__its_item_fails();
     nodes__plan__what_the_pipe_takes();
     nodes__wrong__the_row_and_the_field();
     return test_end("tables");

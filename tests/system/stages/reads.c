@@ -35,7 +35,9 @@ typedef struct store { /* of a worker */
 
 typedef struct shared { /* of all processes */
     uint32_t tries[ITEMS], kills, alone_wrong;
-    uint32_t most; /* items that a store held at once */
+    uint32_t most;  /* items that a store held at once */
+    uint32_t first; /* worker that died first */
+    uint64_t died;  /* ns: when it died */
 } shared;
 
 static struct {
@@ -48,6 +50,9 @@ static struct {
     int in_make;    /* 1: while items are made of it */
     uint32_t deaths;
     int lies; /* 1: reap gives back what was not out; 2: it returns -1 */
+    int both; /* 1: one worker with 12 items dies, then the other; answers come after that */
+    int max_kills;
+    uint32_t cells;
     int ragged;
 } how;
 
@@ -101,12 +106,32 @@ static int answer(dlp_item *it) {
     return 0;
 }
 
+/* One worker dies with 12 items. The other has time to claim one of these, and dies before it reads
+   the item. */
+static int both_die(const store *s) {
+    const uint32_t kills = __atomic_load_n(&all->kills, __ATOMIC_ACQUIRE);
+    if (!how.both || kills > 1) return 0;
+    usleep(1000);
+    if (s->n == 0) return 1;
+    if (kills == 0 && s->n >= 12) {
+        all->first = s->held[0]->worker;
+        all->died = test_now_ns();
+    } else if (kills == 0 || s->held[0]->worker == all->first ||
+               test_now_ns() < all->died + 100000000) {
+        return 1;
+    }
+    __atomic_store_n(&all->kills, kills + 1, __ATOMIC_RELEASE);
+    kill(getpid(), SIGKILL);
+    return 1;
+}
+
 static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
     store *s = state;
     const uint64_t until = test_now_ns() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * 1000000;
     static dlp_item other;
     int n = 0;
     (void)user;
+    if (both_die(s)) return 0;
     if (how.lies == 2 && s->calls > 20) return -1;
     if (how.lies == 1 && s->calls > 20) return done[0] = &other, code[0] = 0, 1;
     do {
@@ -179,6 +204,7 @@ static uint32_t table(dlp_node *to, int kind, uint32_t reads, dlp_workers_desc w
                        .expand = {.expand = make, .max_out = 3, .fields = &x_field, .n_fields = 1}};
     if (kind == PACK)
         to[n++] = (dlp_node){.name = "pack", .verb = DLP_PACK, .pack = {.tokens = 20}};
+    to[n - 1].queue.capacity = how.cells;
     to[n++] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}};
     return n;
 }
@@ -204,7 +230,8 @@ static uint64_t hash_of(const dlp_batch *b) {
 }
 
 static void run(const dlp_node *nodes, uint32_t n, const dlp_state *resume, told *t) {
-    const dlp_shm_desc shm = {.allow_fork_with_threads = 1}; /* those of a sanitizer */
+    const dlp_shm_desc shm = {.allow_fork_with_threads = 1, /* those of a sanitizer */
+                              .max_kills = how.max_kills};
     const dlp_pipe_desc desc = {
         .seed = 5, .epochs = 2, .streams = 2, .resume = resume, .shm = &shm};
     dlp_pipe *p = NULL;
@@ -321,6 +348,21 @@ static void reads__worker_dies__nothing_is_lost(void) {
     }
 }
 
+/* A cell of a worker that died is read alone. Until then a death of the worker that has the cell
+   counts nothing for its input. */
+static void reads__both_workers_die__no_input_is_blamed_twice(void) {
+    static told want, got;
+    const dlp_workers_desc w = {.num_workers = 2, .placement = DLP_PLACE_PROCESSES};
+    dlp_node nodes[6];
+    reset();
+    run(nodes, table(nodes, EXPAND, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+    how.both = how.max_kills = 1;
+    how.cells = 24;
+    run(nodes, table(nodes, EXPAND, 16, w), NULL, &got);
+    CHECK(all->kills == 2);
+    if (!well(alike(&got, &want, 0))) printf("  %s\n", got.err.message);
+}
+
 static void reads__source_lies__the_pipe_fails(void) {
     static told got;
     for (int lies = 1; lies <= 2; lies++) {
@@ -366,6 +408,7 @@ int main(void) {
     reads__by_threads__as_one_after_the_other();
     reads__item_fails__tries_then_its_error();
     reads__worker_dies__nothing_is_lost();
+    reads__both_workers_die__no_input_is_blamed_twice();
     reads__source_lies__the_pipe_fails();
     reads__wrong_descs__refused();
     return test_end("reads");
