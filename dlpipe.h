@@ -17863,9 +17863,9 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
    in between. So the argument of >>impl-inputs holds, and a death gives all cells of the worker
    back: recovery goes by the number in their words. Each of them counts a kill, since any may be
    what killed the worker. From then on the input of such a cell is read and made items of alone, so
-   the next death says whose it was. While the cell waits to be alone, a death counts nothing for it:
-   block->running names it only once the source is given its item. An input that failed, and may be
-   tried again, is offered again.
+   the next death says whose it was. While the cell waits to be alone, a death counts nothing for
+   it: block->running names it only once the source is given its item. An input that failed, and may
+   be tried again, is offered again.
 
    While something is out and there is room, the worker looks for open cells every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing
@@ -34342,7 +34342,7 @@ typedef struct dlpi_makers {
     dlp_workers_desc workers;
 } dlpi_makers;
 
-/* Add what a row says to the fingerprint. A row alone gives the number that its stage would have. */
+/* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
 static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }

@@ -13,9 +13,9 @@
    in between. So the argument of >>impl-inputs holds, and a death gives all cells of the worker
    back: recovery goes by the number in their words. Each of them counts a kill, since any may be
    what killed the worker. From then on the input of such a cell is read and made items of alone, so
-   the next death says whose it was. While the cell waits to be alone, a death counts nothing for it:
-   block->running names it only once the source is given its item. An input that failed, and may be
-   tried again, is offered again.
+   the next death says whose it was. While the cell waits to be alone, a death counts nothing for
+   it: block->running names it only once the source is given its item. An input that failed, and may
+   be tried again, is offered again.
 
    While something is out and there is room, the worker looks for open cells every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. After a stop reap is called until nothing

@@ -82,7 +82,7 @@ typedef struct dlpi_makers {
     dlp_workers_desc workers;
 } dlpi_makers;
 
-/* Add what a row says to the fingerprint. A row alone gives the number that its stage would have. */
+/* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
 static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
