@@ -13967,11 +13967,11 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
 
 /* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the call that is timed after them. A call counts
-   with the work that it does, so a batch that takes long to make is timed for itself. */
+   is inline, the calls not timed take the time of the call that is timed after them. A call
+   that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
-    uint64_t from = p->pace.last_return_ns, each, waited, step;
+    uint64_t from = p->pace.last_return_ns, each, waited;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
     p->pace.calls_timed = p->all_inline ? calls : 1;
@@ -13980,13 +13980,12 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     each = (now - from) / calls;
     waited = p->pace.inline_ns * (calls - 1);
     if (waited >= now - from) waited = 0;
-    step = now - from - waited;
     dlpi_bump(&p->ctl->wait_ns, waited);
-    dlpi_bump(&p->ctl->step_ns, step);
+    dlpi_bump(&p->ctl->step_ns, now - from - waited);
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    each = step / calls + p->pace.inline_ns;
+    if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     if (!p->all_inline) dlpi_awake_call(p);
 }
