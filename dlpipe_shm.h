@@ -2258,9 +2258,9 @@ struct dlp_subscriber {
     dlpi_cblock *mine;
     uint64_t *released, final_at;
     uint64_t cursor, present, missed;
-    bool admitted, waits; /* waits: in next */
-    bool stays;           /* it was admitted when it began to sleep, and has its bit */
-    int rc;               /* of next; DLP_EMPTY: wait */
+    bool admitted, waits;      /* waits: in next */
+    bool stays;                /* it was admitted when it began to sleep, and has its bit */
+    int rc;                    /* of next; DLP_EMPTY: wait */
     uint64_t until, looked_ns; /* looked_ns: whether the owner lives */
     dlp_batch **out;
     uint8_t *alive; /* a page that is zero in a process forked from this one */
