@@ -562,10 +562,11 @@ static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc des
                                 .map = {.item = map_item, .user = o},
                                 .workers = rows_desc(l)};
     if (c->guard && !c->guard_first) table_guard(c, l, &nodes[n++]);
-    nodes[n++] =
-        (dlp_node){.name = "batch",
-                   .verb = DLP_BATCH,
-                   .batch = {.batch_size = o->batch, .last = o->last, .copy_workers = l->fetchers}};
+    nodes[n++] = (dlp_node){.name = "batch",
+                            .verb = DLP_BATCH,
+                            .batch = {.batch_size = o->batch,
+                                      .last = o->last,
+                                      .copy_workers = o->kind == OF_PARTS ? 0 : l->fetchers}};
     desc.seed = o->seed;
     desc.epochs = o->epochs;
     desc.set_epoch = c->set ? epoch_set : NULL;
