@@ -17999,13 +17999,19 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     return n;
 }
 
+/* How many ms to wait for what is out. With nothing out nothing comes: the source is soon asked
+   again whether it has room. */
+static int dlpi_reads_patience(const dlpi_reads *reads) {
+    return reads->n_out > 0 && (reads->waits || reads->alone || reads->n_out == reads->n) ? 50 : 1;
+}
+
 static bool dlpi_reads_step(dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     const bool moved = dlpi_reads_fill(w);
     int n;
     if (reads->broken || (reads->n_out == 0 && !reads->waits)) return moved;
     if (dlpi_stopped(w->p)) return true;
-    n = dlpi_reads_reap(w, reads->waits || reads->alone || reads->n_out == reads->n ? 50 : 1);
+    n = dlpi_reads_reap(w, dlpi_reads_patience(reads));
     if (n == 0 && reads->n_out == 0) dlpi_sleep(1000000); /* no room, and nothing out */
     return true;
 }

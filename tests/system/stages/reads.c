@@ -35,9 +35,10 @@ typedef struct store { /* of a worker */
 
 typedef struct shared { /* of all processes */
     uint32_t tries[ITEMS], kills, alone_wrong;
-    uint32_t most;  /* items that a store held at once */
-    uint32_t first; /* worker that died first */
-    uint64_t died;  /* ns: when it died */
+    uint32_t most;       /* items that a store held at once */
+    uint32_t first;      /* worker that died first */
+    uint32_t idle_waits; /* of reap for longer than a ms, with nothing out */
+    uint64_t died;       /* ns: when it died */
 } shared;
 
 static struct {
@@ -131,6 +132,7 @@ static int reap(void *user, void *state, dlp_item **done, int *code, int max, in
     static dlp_item other;
     int n = 0;
     (void)user;
+    if (s->n == 0 && timeout_ms > 1) __atomic_add_fetch(&all->idle_waits, 1, __ATOMIC_RELAXED);
     if (both_die(s)) return 0;
     if (how.lies == 2 && s->calls > 20) return -1;
     if (how.lies == 1 && s->calls > 20) return done[0] = &other, code[0] = 0, 1;
@@ -246,6 +248,7 @@ static void run(const dlp_node *nodes, uint32_t n, const dlp_state *resume, told
         dlp_pipe_release(p, b);
     }
     t->err = *dlp_pipe_error(p);
+    CHECK(all->idle_waits == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
