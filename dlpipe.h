@@ -14121,7 +14121,8 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     *out = batch;
 }
 
-/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
+/* Return the error of the pipe that is due now that no batch is there, or DLP_OK. over: no batch
+   will come any more. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
@@ -15973,7 +15974,8 @@ typedef struct dlpi_input_search {
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
 } dlpi_input_search;
 
-/* Look at the open cells among first .. end - 1. */
+/* Find the open cell with the oldest ticket among cells first .. end - 1. A cell whose retry is not
+   due yet is left out. Writes the cell into s, if it is older than that in s. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
     for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
          c = dlpi_input_next(p, c + 1)) {
@@ -16092,7 +16094,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+        DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
         return DLPI_INPUT_OPEN;
     }
@@ -18690,7 +18692,8 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-/* By observers: what the reader says of those who write. */
+/* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
+   false if the words of the region are not whole. */
 static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
     return words->areas[id].count == 0 ||
@@ -20220,7 +20223,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
 
 /* ---- batches that span slots ---- */
 
-/* The number of the events of what is put together in seam buffer v. */
+/* Return the number that the device knows seam buffer v by, in record and done. */
 static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
     return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers);
 }
@@ -23334,7 +23337,7 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-/* The lines of a class. */
+/* Add the areas of one class (DLPI_PLAN_*) to the plan, one line for each. */
 static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_AREAS; a++) {
         uint64_t n = of == DLPI_PLAN_WORDS ? a->count : 1;
@@ -25146,7 +25149,8 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
     return (int64_t)got;
 }
 
-/* The same of what a file begins with, as its source is opened. what: of its format. */
+/* Read n bytes of the head of a file, from byte `at` on, as its source is opened. what: the name
+   that an error gives to this part of the file, such as "header". */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -27612,7 +27616,8 @@ static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uin
     p->d.log(p->d.log_user, text);
 }
 
-/* Nothing came for a while, or something did. False: no writer has lived for lost_ms. */
+/* See whether a writer lives, after a wait in which a record came, or none. Tells the log when the
+   last writer is gone, and when one is back. Returns false if none has lived for lost_ms. */
 static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
     const uint64_t now = dlpi_now_ns();
     uint32_t last = 0;

@@ -275,7 +275,7 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-/* The lines of a class. */
+/* Add the areas of one class (DLPI_PLAN_*) to the plan, one line for each. */
 static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
     for (const dlpi_area *a = p->areas; a < p->areas + DLPI_AREAS; a++) {
         uint64_t n = of == DLPI_PLAN_WORDS ? a->count : 1;

@@ -96,7 +96,8 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     *out = batch;
 }
 
-/* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
+/* Return the error of the pipe that is due now that no batch is there, or DLP_OK. over: no batch
+   will come any more. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }

@@ -313,7 +313,8 @@ typedef struct dlpi_input_search {
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
 } dlpi_input_search;
 
-/* Look at the open cells among first .. end - 1. */
+/* Find the open cell with the oldest ticket among cells first .. end - 1. A cell whose retry is not
+   due yet is left out. Writes the cell into s, if it is older than that in s. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
     for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
          c = dlpi_input_next(p, c + 1)) {
@@ -432,7 +433,7 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+        DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
         return DLPI_INPUT_OPEN;
     }

@@ -115,7 +115,8 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
     return (int64_t)got;
 }
 
-/* The same of what a file begins with, as its source is opened. what: of its format. */
+/* Read n bytes of the head of a file, from byte `at` on, as its source is opened. what: the name
+   that an error gives to this part of the file, such as "header". */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);

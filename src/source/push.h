@@ -280,7 +280,8 @@ static void dlpi_push_tell(const dlp_push *s, const dlp_pipe *p, bool alone, uin
     p->d.log(p->d.log_user, text);
 }
 
-/* Nothing came for a while, or something did. False: no writer has lived for lost_ms. */
+/* See whether a writer lives, after a wait in which a record came, or none. Tells the log when the
+   last writer is gone, and when one is back. Returns false if none has lived for lost_ms. */
 static bool dlpi_push_look_around(dlp_push *s, const dlp_pipe *p, bool came) {
     const uint64_t now = dlpi_now_ns();
     uint32_t last = 0;

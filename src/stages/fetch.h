@@ -72,7 +72,8 @@ static void dlpi_fetch_kept(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_READER_WORDS), sizeof(dlpi_reader_words), 1, DLPI_LINE);
 }
 
-/* By observers: what the reader says of those who write. */
+/* Copy, for an observer, what the reader of a push says of its writers (dlpi_reader_words). Returns
+   false if the words of the region are not whole. */
 static bool dlpi_fetch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_READER_WORDS);
     return words->areas[id].count == 0 ||

@@ -234,7 +234,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
 
 /* ---- batches that span slots ---- */
 
-/* The number of the events of what is put together in seam buffer v. */
+/* Return the number that the device knows seam buffer v by, in record and done. */
 static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
     return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers);
 }
