@@ -138,14 +138,14 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
 
 DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc, dlp_error *err) {
-    dlp_pipe *p;
+    dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     return rc != DLP_OK ? rc : dlpi_opened(out, p, dlp_pipe_start(p), err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err) {
-    dlp_pipe *p;
+    dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK) return rc;
     rc = dlp_pipe_plan(p, out);
