@@ -3,6 +3,7 @@
 #include "api/stats.h"
 #include "build/kinds.h"
 #include "report/lanes.h"
+#include "stages/fetch.h"
 /* ---- words: how stages and their fields are called ---- */
 
 /* True if stages get chunks in place of batches of rows: a lender splits them. */
