@@ -4173,9 +4173,9 @@ enum {
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
-                          buffers; load, expand, filter, pack: cells of inputs (said once
-                          where several of these follow each other); a fetch node of which fields
-                          end: cells of these fields */
+                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
+                          which fields end: cells of these fields. If several of expand, filter and
+                          pack follow each other, one of them has it */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -4227,8 +4227,8 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A window and an out have no
-   stage of their own. Of expand, filter and pack in a row the first names the stage of all. Any
-   thread. Does not wait or allocate. */
+   stage of their own. If expand, filter and pack follow each other, the first one names their
+   stage. Any thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 #ifdef __cplusplus
@@ -34156,6 +34156,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
 
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = node->fetch.source;
+    int rc;
     dlp_node_fetch rest = node->fetch;
     rest.source = NULL;
     rest.in_flight = rest.of = 0;
@@ -34171,8 +34172,8 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
                             "n_fields arrays of an item");
     *f = *source;
-    if (dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024"))
-        return t->p->err.code;
+    rc = dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024");
+    if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
                        1, DLP_MAX_FIELDS, "1..16");
 }
@@ -34648,11 +34649,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    const int rc =
+        dlpi_within(t->p, t->waits->name, "workers.num_workers", m->workers.num_workers, 0,
+                    DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     if (f->in_flight == 0) f->in_flight = 16;
-    if (m->workers.num_workers < 0)
-        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
-                        "0..1024 with in_flight: next makes one item after the other",
-                        m->workers.num_workers);
+    if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",

@@ -152,9 +152,9 @@ enum {
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor); transfer: device
-                          buffers; load, expand, filter, pack: cells of inputs (said once
-                          where several of these follow each other); a fetch node of which fields
-                          end: cells of these fields */
+                          buffers; load, expand, filter, pack: cells of inputs; a fetch node of
+                          which fields end: cells of these fields. If several of expand, filter and
+                          pack follow each other, one of them has it */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -206,6 +206,6 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A window and an out have no
-   stage of their own. Of expand, filter and pack in a row the first names the stage of all. Any
-   thread. Does not wait or allocate. */
+   stage of their own. If expand, filter and pack follow each other, the first one names their
+   stage. Any thread. Does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
