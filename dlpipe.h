@@ -4193,7 +4193,7 @@ enum {
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, expand, filter, pack, and the fetch before these: cells of
-                          inputs. A fetch node of which fields end: cells of these fields */
+                          inputs, said in one of these rows. A fetch node of which fields end: cells of these fields */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -17928,6 +17928,10 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
     dlpi_read *r = reads->all;
+    if (cell->made == cell->run) { /* a worker died before it said that all are made */
+        dlpi_read_over(w, &reads->next, NULL);
+        return true;
+    }
     if (dlpi_fate_kills(cell->rec) > 0 && reads->n_out + reads->n_back > 0) return false;
     cell->index = dlpi_input_indices(cell)[cell->made];
     DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
@@ -33969,6 +33973,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
 
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = node->fetch.source;
+    int rc;
     dlp_node_fetch rest = node->fetch;
     rest.source = NULL;
     rest.in_flight = rest.of = 0;
@@ -33980,8 +33985,8 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
                             "n_fields arrays of an item");
     *f = *source;
-    if (dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024"))
-        return t->p->err.code;
+    rc = dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024");
+    if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
                        1, DLP_MAX_FIELDS, "1..16");
 }
@@ -34418,11 +34423,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    const int rc =
+        dlpi_within(t->p, t->waits->name, "workers.num_workers", m->workers.num_workers, 0,
+                    DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     if (f->in_flight == 0) f->in_flight = 16;
-    if (m->workers.num_workers < 0)
-        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
-                        "0..1024 with in_flight: next makes one item after the other",
-                        m->workers.num_workers);
+    if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",

@@ -77,6 +77,10 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     dlpi_input *cell = dlpi_input_at(w->p, reads->next.slot);
     dlpi_read *r = reads->all;
+    if (cell->made == cell->run) { /* a worker died before it said that all are made */
+        dlpi_read_over(w, &reads->next, NULL);
+        return true;
+    }
     if (dlpi_fate_kills(cell->rec) > 0 && reads->n_out + reads->n_back > 0) return false;
     cell->index = dlpi_input_indices(cell)[cell->made];
     DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */

@@ -6,6 +6,7 @@
 
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = node->fetch.source;
+    int rc;
     dlp_node_fetch rest = node->fetch;
     rest.source = NULL;
     rest.in_flight = rest.of = 0;
@@ -17,8 +18,8 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
                             "n_fields arrays of an item");
     *f = *source;
-    if (dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024"))
-        return t->p->err.code;
+    rc = dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024");
+    if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
                        1, DLP_MAX_FIELDS, "1..16");
 }

@@ -148,11 +148,11 @@ static int dlpi_no_input(void *user, dlp_item *it) {
 /* Several threads of a worker that fetch are so many workers, each with a cell. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f) {
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
+    const int rc =
+        dlpi_within(t->p, t->waits->name, "workers.num_workers", m->workers.num_workers, 0,
+                    DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     if (f->in_flight == 0) f->in_flight = 16;
-    if (m->workers.num_workers < 0)
-        return dlpi_bad(t->p, t->waits->name, "workers.num_workers",
-                        "0..1024 with in_flight: next makes one item after the other",
-                        m->workers.num_workers);
+    if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(
             t->p, DLP_ERR_ARG, t->waits->name, "fetch.in_flight",

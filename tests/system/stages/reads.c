@@ -4,6 +4,18 @@
    order of answers, the workers, their deaths, a source without room; resumed at every batch;
    failures, tries again, and a source that breaks its word. */
 #define _GNU_SOURCE
+#include "../../rig/atomics_hook.h"
+
+static void death_here(void);
+
+static inline void atomics_hook(int kind, const void *at) {
+    (void)kind;
+    (void)at;
+    death_here();
+}
+
+#define DLPIPE_NO_DEBUG
+#define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
 
@@ -53,11 +65,19 @@ static struct {
     int lies; /* 1: reap gives back what was not out; 2: it returns -1 */
     int both; /* 1: one worker with 12 items dies, then the other; answers come after that */
     int max_kills;
+    int steps; /* the worker that is asked to keep item 78 dies after so many atomic accesses */
     uint32_t cells;
     int ragged;
 } how;
 
 static shared *all;
+static int steps_left; /* atomic accesses until this process dies; 0: it does not */
+
+static void death_here(void) {
+    if (steps_left == 0 || --steps_left > 0) return;
+    all->kills++;
+    kill(getpid(), SIGKILL);
+}
 
 static int store_open(void *user, int worker, void **state) {
     (void)user;
@@ -156,6 +176,7 @@ static const dlp_async source = {.submit = submit, .reap = reap};
 
 static int keep(void *user, const dlp_item *it) {
     (void)user;
+    if (how.steps > 0 && it->index == 78 && all->kills == 0) steps_left = how.steps;
     return ((const uint64_t *)it->data[0])[0] % 2 == 0;
 }
 static int make(void *user, dlp_expand *x) {
@@ -351,6 +372,21 @@ static void reads__worker_dies__nothing_is_lost(void) {
     }
 }
 
+/* An input of which items are made is not read again, though its worker dies before it says so. */
+static void reads__worker_dies_at_each_step__nothing_is_lost(void) {
+    static told want, got;
+    const dlp_workers_desc w = {.num_workers = 1, .placement = DLP_PLACE_PROCESSES};
+    dlp_node nodes[6];
+    reset();
+    how.delay_ns = 0;
+    run(nodes, table(nodes, FILTER, 0, (dlp_workers_desc){.num_workers = 1}), NULL, &want);
+    for (how.steps = 1; how.steps <= 60; how.steps++) {
+        run(nodes, table(nodes, FILTER, 4, w), NULL, &got);
+        CHECK(all->kills == 1);
+        if (!well(alike(&got, &want, 0))) printf("  step %d: %s\n", how.steps, got.err.message);
+    }
+}
+
 /* A cell of a worker that died is read alone. Until then a death of the worker that has the cell
    counts nothing for its input. */
 static void reads__both_workers_die__no_input_is_blamed_twice(void) {
@@ -411,6 +447,7 @@ int main(void) {
     reads__by_threads__as_one_after_the_other();
     reads__item_fails__tries_then_its_error();
     reads__worker_dies__nothing_is_lost();
+    reads__worker_dies_at_each_step__nothing_is_lost();
     reads__both_workers_die__no_input_is_blamed_twice();
     reads__source_lies__the_pipe_fails();
     reads__wrong_descs__refused();
