@@ -162,7 +162,8 @@ enum {
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, expand, filter, pack, and the fetch before these: cells of
-                          inputs, said in one of these rows. A fetch node of which fields end: cells of these fields */
+                          inputs, said in one of these rows. A fetch node of which fields end: cells
+                          of these fields */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 

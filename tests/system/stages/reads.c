@@ -3,6 +3,7 @@
    and packing: each item once, in the order that a fetch one after the other gives; whatever the
    order of answers, the workers, their deaths, a source without room; resumed at every batch;
    failures, tries again, and a source that breaks its word. */
+/* own: hook: a worker dies at an access of an atomic */
 #define _GNU_SOURCE
 #include "../../rig/atomics_hook.h"
 
