@@ -4193,7 +4193,8 @@ enum {
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, expand, filter, pack, and the fetch before these: cells of
-                          inputs, said in one of these rows. A fetch node of which fields end: cells of these fields */
+                          inputs, said in one of these rows. A fetch node of which fields end: cells
+                          of these fields */
     int32_t deal;      /* list: DLP_DEAL_* */
 } dlp_queue_desc;
 
@@ -8875,6 +8876,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
     uint32_t calls_timed; /* how many calls the work of this call stands for */
+    uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */
     bool source_waited;   /* this wait was for the source */
 } dlpi_pace;
@@ -11789,6 +11791,15 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
+/* Inline: the work of the calls that were not timed, if each took as long as this one. All stages
+   together have no more of it than the time that passed in those calls. */
+static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
+    uint64_t others = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
+    if (others > pace->untimed_ns) others = pace->untimed_ns;
+    pace->untimed_ns -= others;
+    return others;
+}
+
 /* Read the clock for the units since it was read last, and say what they took. */
 __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
@@ -11799,7 +11810,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    all = w->started ? ns : ns * w->p->pace.calls_timed;
+    all = w->started ? ns : ns + dlpi_pace_others(&w->p->pace, ns);
     dlpi_bump(&block->busy_ns, all);
     dlpi_cpu_inline(w, ns, all);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
@@ -13975,6 +13986,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
     p->pace.calls_timed = p->all_inline ? calls : 1;
+    p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;

@@ -31,6 +31,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
     p->pace.calls_timed = p->all_inline ? calls : 1;
+    p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;

@@ -276,6 +276,7 @@ typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h *
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     uint32_t calls_untimed, call_clock_every;
     uint32_t calls_timed; /* how many calls the work of this call stands for */
+    uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
     uint32_t clock_off;   /* inline: this call is not timed */
     bool source_waited;   /* this wait was for the source */
 } dlpi_pace;

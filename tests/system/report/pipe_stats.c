@@ -712,6 +712,41 @@ static void stats__inline__busy_for_no_longer_than_there_was_time(void) {
     }
 }
 
+static uint64_t long_every;
+
+/* One item of many computes for 300 us. */
+static int seldom_long_fetch(void *user, dlp_item *it) {
+    const uint64_t until = test_now_ns() + 300000;
+    (void)user;
+    memset(it->data[0], 1, 8);
+    while (it->index % long_every == 0 && test_now_ns() < until) {}
+    return 0;
+}
+
+/* The work of a call counts for the calls that were not timed, but for no longer than these took:
+   else one batch of eight that takes long may count for all of them. */
+static void stats__inline_and_batches_seldom_long__busy_for_no_longer(void) {
+    for (long_every = 32; long_every <= 128; long_every += 8) {
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_batch *b = NULL;
+        dlp_stats s;
+        stat_rig(&r, 0);
+        r.dataset.fetch = seldom_long_fetch;
+        r.batch.batch_size = 8;
+        r.dataset.n_items = 4000;
+        if (!CHECK(rig_start(&r, &p) == DLP_OK)) return;
+        const uint64_t begin = test_now_ns();
+        while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+        const uint64_t took = test_now_ns() - begin;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.items == 4000);
+        if (!CHECK(s.stages[2].busy_ns <= took))
+            printf("  every %" PRIu64 ": busy %" PRIu64 " of %" PRIu64 "\n", long_every,
+                   s.stages[2].busy_ns, took);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* Share of the time of fetch that it used a core, and that it waited for one. */
 static double cores_of(const rig *r, double *waits) {
     rig once = *r;
@@ -862,6 +897,7 @@ int main(void) {
     explain__real_runs__names_the_limit();
     explain__one_more_worker__gives_what_was_foretold();
     stats__inline__busy_for_no_longer_than_there_was_time();
+    stats__inline_and_batches_seldom_long__busy_for_no_longer();
     stats__inline__cores_in_use_are_known();
     explain__inline__gives_what_was_foretold();
     return test_end("pipe_stats");
