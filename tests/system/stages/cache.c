@@ -50,7 +50,7 @@ static void cache__part_fits__that_share_hits(void) {
         CHECK(with.s.cache_all_bytes == 90 * cell);
         CHECK(with.s.cache_hits <= 60 && with.s.cache_hits + slack >= 60);
         CHECK(with.s.cache_hits + with.s.cache_misses == 270 && with.calls == with.s.cache_misses);
-        CHECK(strstr(with.words, "room for 33 % of the items, cache.bytes = 3600 would") != NULL);
+        CHECK(strstr(with.words, "room for 33 % of the items; cache.bytes = 3600 would") != NULL);
     }
 }
 
