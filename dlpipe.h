@@ -30389,7 +30389,7 @@ static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_v
 /* Time that a lane spent in each kind, inside the window. */
 static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
     const dlp_trace_event *e;
-    uint64_t begin, end;
+    uint64_t begin, end = 0;
     for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;)
         sum[e->kind] += end - begin;
 }
@@ -30577,7 +30577,7 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
 /* Draw what of a lane lies in the window. */
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
     const dlp_trace_event *e;
-    uint64_t begin, end;
+    uint64_t begin, end = 0;
     dlpi_run r = {.n = 0};
     for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;) {
         const bool wide = end - begin >= v->least_ns || r.end - r.begin >= v->least_ns;
@@ -31521,9 +31521,9 @@ static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, 
     enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];
     dlp_predict_desc d = {.prefetch_factor = s->prefetch_factor < 2 ? 2 : s->prefetch_factor};
-    double gives[STEPS], last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
+    double gives[STEPS] = {0}, last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
     dlpi_text t = {f->words, sizeof f->words, 0};
-    int32_t workers[STEPS];
+    int32_t workers[STEPS] = {0};
     dlp_predict now, p;
     f->n = -1;
     if (dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL) return;
@@ -31746,7 +31746,8 @@ enum {
     X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
     X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
     X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
-    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, span, s->step_ns / s->batches) \
+    X(part_wait, percent, (double)s->part_wait_ns / l->ns) \
+    X(step, span, (double)s->step_ns / (double)s->batches) \
     X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
     X(core_wait, percent, 1 - l->used / l->cores) \
     X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
@@ -31772,7 +31773,7 @@ enum {
     X(cached, bytes, (double)s->cache_bytes) X(cache, bytes, (double)s->cache_capacity) \
     X(cache_share, percent, dlpi_part_of(s->cache_capacity, s->cache_all_bytes)) \
     X(seam_bytes, bytes, (double)c->seam_bytes) \
-    X(border, span, s->epoch_wait_ns / s->epoch_borders) \
+    X(border, span, (double)s->epoch_wait_ns / (double)s->epoch_borders) \
     X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
     X(plan, bytes, (double)s->plan_bytes)
 
@@ -32597,10 +32598,14 @@ static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned 
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
 }
 
-static bool dlpi_all_zero(const void *at, size_t bytes) {
-    const uint8_t *b = at;
-    while (bytes > 0 && b[bytes - 1] == 0) bytes--;
-    return bytes == 0;
+/* True if a desc of workers says anything. Its padding does not count. */
+static bool dlpi_workers_given(const dlp_workers_desc *w) {
+    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
+           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
+           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
+           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
+           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
+           w->workers_max != 0 || w->tell != NULL;
 }
 
 static bool dlpi_table_turns(const dlpi_table *t) {
@@ -32611,18 +32616,6 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
     dlp_workers_desc w = node->workers;
     if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
     return w;
-}
-
-/* The workers of two rows that run in the same workers: one of the two says which. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
-                            dlp_workers_desc *to) {
-    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
-    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
-    if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\", too: they share workers; set it in one of them",
-                       before->name);
 }
 
 /* ---- the rows, before any is added ---- */
@@ -32671,7 +32664,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
         if (rc != DLP_OK) return rc;
         w.num_workers = 0;
     }
-    if ((verb->is & DLPI_NODE_WORKERS) == 0 && !dlpi_all_zero(&w, sizeof w))
+    if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set, and a %s node has none%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
@@ -33986,12 +33979,11 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = node->fetch.source;
     int rc;
-    dlp_node_fetch rest = node->fetch;
-    rest.source = NULL;
-    rest.in_flight = rest.of = 0;
+    const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
-    if (!dlpi_all_zero(&rest, sizeof rest))
+    if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
+        d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
@@ -34024,7 +34016,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
-    if (of > most || of != t->of + 1 || all) {
+    if (mix == NULL || of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
@@ -34162,9 +34154,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     dlpi_seeing seen = {.n = 0};
     dlpi_stage *st;
     int rc = dlpi_map_given(t, node);
-    if (rc == DLP_OK && m->ends != NULL && t->ops->see == NULL)
-        rc = dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
-    if (rc == DLP_OK && m->ends != NULL) rc = t->ops->see(t, node, &seen);
+    if (rc == DLP_OK && m->ends != NULL)
+        rc = t->ops->see != NULL
+                 ? t->ops->see(t, node, &seen)
+                 : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
     if (rc != DLP_OK) return rc;
     rc = dlp_pipe_add_map(t->p, &(dlp_map_desc){.item = m->item,
                                                 .batch = m->batch,
@@ -34315,7 +34308,10 @@ static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *
                                const dlpi_elsewhere *e, size_t n) {
     for (; n > 0; n--, e++) {
         uint8_t *at = (uint8_t *)desc + e->at;
-        if (!dlpi_all_zero(at, e->bytes))
+        static const uint8_t zeros[8];
+        const bool workers = e->bytes == sizeof(dlp_workers_desc);
+        if (workers ? dlpi_workers_given((dlp_workers_desc *)(void *)at)
+                    : memcmp(at, zeros, e->bytes) != 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
                                "%s is set in the desc of the node; set 0 here, and %s instead",
                                e->field, e->where);
@@ -34407,6 +34403,18 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
+/* The workers of two rows that run in the same workers: one of the two says which. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
+                            dlp_workers_desc *to) {
+    const bool a = dlpi_workers_given(&before->workers);
+    const bool b = dlpi_workers_given(&node->workers);
+    *to = dlpi_node_workers(t, a ? before : node);
+    if (!a || !b) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers is set in \"%s\", too: they share workers; set it in one of them",
+                       before->name);
+}
+
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
@@ -34420,7 +34428,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         m->capacity += node->queue.capacity;
         if (node == by) continue;
         if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
-        if (!dlpi_all_zero(&node->workers, sizeof node->workers)) by = node;
+        if (dlpi_workers_given(&node->workers)) by = node;
     }
     return DLP_OK;
 }
@@ -34462,9 +34470,9 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
         if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
-    if (m->maker->expand.n_fields == 0)
-        return dlpi_bad(t->p, m->maker->name, "expand.n_fields", "1..16 without a fetch before it",
-                        0);
+    if (m->maker == NULL || m->maker->expand.n_fields == 0)
+        return dlpi_bad(t->p, t->nodes[t->at].name, "expand.n_fields",
+                        "1..16 without a fetch before it", 0);
     *f = (dlp_fetch_desc){.dataset = ds};
     *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     return DLP_OK;
@@ -34528,8 +34536,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
 
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.n = 0};
-    dlp_fetch_desc f;
-    dlp_dataset ds;
+    dlp_dataset ds = {.n_items = 0};
+    dlp_fetch_desc f = {.dataset = &ds};
     dlpi_expand *x;
     int rc = dlpi_makers_place(t, node);
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);
@@ -34695,7 +34703,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
                           dlp_plan *out, dlp_error *err) {
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || p == NULL) return rc;
     rc = dlp_pipe_plan(p, out);
     if (rc != DLP_OK && err != NULL) *err = p->err;
     dlp_pipe_close(p);

@@ -65,7 +65,7 @@ static int decode(void *user, dlp_item *item) {
 }
 
 static int read_picture(void *user, dlp_item *item) {
-    uint8_t bytes[2 * PIXELS];
+    uint8_t bytes[2 * PIXELS] = {0};
     (void)user;
     unpack(bytes, pack(item->index, bytes), item->data[0]);
     return 0;

@@ -147,7 +147,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
                           dlp_plan *out, dlp_error *err) {
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || p == NULL) return rc;
     rc = dlp_pipe_plan(p, out);
     if (rc != DLP_OK && err != NULL) *err = p->err;
     dlp_pipe_close(p);

@@ -7,12 +7,11 @@
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = node->fetch.source;
     int rc;
-    dlp_node_fetch rest = node->fetch;
-    rest.source = NULL;
-    rest.in_flight = rest.of = 0;
+    const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
-    if (!dlpi_all_zero(&rest, sizeof rest))
+    if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
+        d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
@@ -45,7 +44,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
-    if (of > most || of != t->of + 1 || all) {
+    if (mix == NULL || of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
                            "fetch.of is %" PRIu32 ", must be %" PRIu32 ": the %" PRIu32
@@ -183,9 +182,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     dlpi_seeing seen = {.n = 0};
     dlpi_stage *st;
     int rc = dlpi_map_given(t, node);
-    if (rc == DLP_OK && m->ends != NULL && t->ops->see == NULL)
-        rc = dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
-    if (rc == DLP_OK && m->ends != NULL) rc = t->ops->see(t, node, &seen);
+    if (rc == DLP_OK && m->ends != NULL)
+        rc = t->ops->see != NULL
+                 ? t->ops->see(t, node, &seen)
+                 : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
     if (rc != DLP_OK) return rc;
     rc = dlp_pipe_add_map(t->p, &(dlp_map_desc){.item = m->item,
                                                 .batch = m->batch,

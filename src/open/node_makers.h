@@ -28,7 +28,10 @@ static int dlpi_node_elsewhere(const dlpi_table *t, const dlp_node *node, void *
                                const dlpi_elsewhere *e, size_t n) {
     for (; n > 0; n--, e++) {
         uint8_t *at = (uint8_t *)desc + e->at;
-        if (!dlpi_all_zero(at, e->bytes))
+        static const uint8_t zeros[8];
+        const bool workers = e->bytes == sizeof(dlp_workers_desc);
+        if (workers ? dlpi_workers_given((dlp_workers_desc *)(void *)at)
+                    : memcmp(at, zeros, e->bytes) != 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, e->field,
                                "%s is set in the desc of the node; set 0 here, and %s instead",
                                e->field, e->where);
@@ -120,6 +123,18 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
+/* The workers of two rows that run in the same workers: one of the two says which. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
+                            dlp_workers_desc *to) {
+    const bool a = dlpi_workers_given(&before->workers);
+    const bool b = dlpi_workers_given(&node->workers);
+    *to = dlpi_node_workers(t, a ? before : node);
+    if (!a || !b) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers is set in \"%s\", too: they share workers; set it in one of them",
+                       before->name);
+}
+
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = t->waits != NULL ? t->waits : &t->nodes[t->at], *node;
     int rc = DLP_OK;
@@ -133,7 +148,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
         m->capacity += node->queue.capacity;
         if (node == by) continue;
         if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
-        if (!dlpi_all_zero(&node->workers, sizeof node->workers)) by = node;
+        if (dlpi_workers_given(&node->workers)) by = node;
     }
     return DLP_OK;
 }
@@ -175,9 +190,9 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m, dlp_fetch_desc *f, 
         if (rc == DLP_OK) rc = dlpi_fetch_workers(t, t->waits, &m->workers);
         return rc == DLP_OK && f->fetcher == DLP_FETCH_THREADS ? dlpi_makers_threads(t, m, f) : rc;
     }
-    if (m->maker->expand.n_fields == 0)
-        return dlpi_bad(t->p, m->maker->name, "expand.n_fields", "1..16 without a fetch before it",
-                        0);
+    if (m->maker == NULL || m->maker->expand.n_fields == 0)
+        return dlpi_bad(t->p, t->nodes[t->at].name, "expand.n_fields",
+                        "1..16 without a fetch before it", 0);
     *f = (dlp_fetch_desc){.dataset = ds};
     *ds = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     return DLP_OK;
@@ -241,8 +256,8 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
 
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.n = 0};
-    dlp_fetch_desc f;
-    dlp_dataset ds;
+    dlp_dataset ds = {.n_items = 0};
+    dlp_fetch_desc f = {.dataset = &ds};
     dlpi_expand *x;
     int rc = dlpi_makers_place(t, node);
     if (rc == DLP_OK) rc = dlpi_makers_rows(t, &m);

@@ -82,10 +82,14 @@ static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned 
     return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
 }
 
-static bool dlpi_all_zero(const void *at, size_t bytes) {
-    const uint8_t *b = at;
-    while (bytes > 0 && b[bytes - 1] == 0) bytes--;
-    return bytes == 0;
+/* True if a desc of workers says anything. Its padding does not count. */
+static bool dlpi_workers_given(const dlp_workers_desc *w) {
+    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
+           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
+           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
+           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
+           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
+           w->workers_max != 0 || w->tell != NULL;
 }
 
 static bool dlpi_table_turns(const dlpi_table *t) {
@@ -96,18 +100,6 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
     dlp_workers_desc w = node->workers;
     if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
     return w;
-}
-
-/* The workers of two rows that run in the same workers: one of the two says which. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
-                            dlp_workers_desc *to) {
-    const bool a = !dlpi_all_zero(&before->workers, sizeof before->workers);
-    const bool b = !dlpi_all_zero(&node->workers, sizeof node->workers);
-    *to = dlpi_node_workers(t, a ? before : node);
-    if (!a || !b) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                       "workers is set in \"%s\", too: they share workers; set it in one of them",
-                       before->name);
 }
 
 /* ---- the rows, before any is added ---- */
@@ -156,7 +148,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
         if (rc != DLP_OK) return rc;
         w.num_workers = 0;
     }
-    if ((verb->is & DLPI_NODE_WORKERS) == 0 && !dlpi_all_zero(&w, sizeof w))
+    if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set, and a %s node has none%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");

@@ -192,9 +192,9 @@ static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, 
     enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
     const dlp_stage_stats *g = &s->stages[i];
     dlp_predict_desc d = {.prefetch_factor = s->prefetch_factor < 2 ? 2 : s->prefetch_factor};
-    double gives[STEPS], last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
+    double gives[STEPS] = {0}, last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
     dlpi_text t = {f->words, sizeof f->words, 0};
-    int32_t workers[STEPS];
+    int32_t workers[STEPS] = {0};
     dlp_predict now, p;
     f->n = -1;
     if (dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL) return;

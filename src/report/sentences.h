@@ -178,7 +178,8 @@ enum {
     X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
     X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
     X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
-    X(part_wait, percent, (double)s->part_wait_ns / l->ns) X(step, span, s->step_ns / s->batches) \
+    X(part_wait, percent, (double)s->part_wait_ns / l->ns) \
+    X(step, span, (double)s->step_ns / (double)s->batches) \
     X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
     X(core_wait, percent, 1 - l->used / l->cores) \
     X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
@@ -204,7 +205,7 @@ enum {
     X(cached, bytes, (double)s->cache_bytes) X(cache, bytes, (double)s->cache_capacity) \
     X(cache_share, percent, dlpi_part_of(s->cache_capacity, s->cache_all_bytes)) \
     X(seam_bytes, bytes, (double)c->seam_bytes) \
-    X(border, span, s->epoch_wait_ns / s->epoch_borders) \
+    X(border, span, (double)s->epoch_wait_ns / (double)s->epoch_borders) \
     X(borders, percent, dlpi_part_of(s->epoch_wait_ns, s->elapsed_ns)) \
     X(plan, bytes, (double)s->plan_bytes)
 

@@ -298,7 +298,7 @@ static const dlp_trace_event *dlpi_lane_next(const dlpi_lane *lane, const dlpi_v
 /* Time that a lane spent in each kind, inside the window. */
 static void dlpi_lane_sums(const dlpi_lane *lane, const dlpi_view *v, uint64_t *sum) {
     const dlp_trace_event *e;
-    uint64_t begin, end;
+    uint64_t begin, end = 0;
     for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;)
         sum[e->kind] += end - begin;
 }
@@ -486,7 +486,7 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
 /* Draw what of a lane lies in the window. */
 static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
     const dlp_trace_event *e;
-    uint64_t begin, end;
+    uint64_t begin, end = 0;
     dlpi_run r = {.n = 0};
     for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;) {
         const bool wide = end - begin >= v->least_ns || r.end - r.begin >= v->least_ns;
