@@ -14879,13 +14879,15 @@ static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
 
 /* ---- what comes back ---- */
 
-static void dlpi_in_flight_broken(dlpi_worker *w, const char *what, int rc) {
+/* Fail the pipe, since the worker's asynchronous source broke its word. Returns -1. */
+static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int n) {
     dlp_error e;
     dlpi_words_forget(w);
     dlpi_describe(w, DLP_ERR_CALLBACK, &e);
-    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
-    dlpi_in_flight_of(w)->broken = true;
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
+    *broken = true;
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return -1;
 }
 
 /* The attempt of an item that the source gave back; NULL: it has no such item. */
@@ -14929,16 +14931,17 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
+    bool *broken = &dlpi_in_flight_of(w)->broken;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
-    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_in_flight_broken(w, "returned", n), -1;
+    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_async_broken(w, broken, "returned", n);
     if (n == 0) return 0;
     now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
-            return dlpi_in_flight_broken(w, "gave back what was not out, at place", i), -1;
+            return dlpi_async_broken(w, broken, "gave back what was not out, at place", i);
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);
@@ -17970,15 +17973,6 @@ static bool dlpi_reads_fill(dlpi_worker *w) {
     return moved;
 }
 
-static void dlpi_reads_broken(dlpi_worker *w, const char *what, int n) {
-    dlp_error e;
-    dlpi_words_forget(w);
-    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
-    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
-    dlpi_reads_of(w)->broken = true;
-    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
-}
-
 /* The read of an item that the source gave back; NULL: it has no such item. */
 static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
     const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
@@ -17991,15 +17985,15 @@ static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
 static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
-    dlp_item *done[64];
-    dlpi_read *back[64];
-    int code[64];
-    const int most = reads->n < 64 ? (int)reads->n : 64;
+    dlp_item *done[DLPI_REAP_MOST];
+    dlpi_read *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST];
+    const int most = reads->n < DLPI_REAP_MOST ? (int)reads->n : DLPI_REAP_MOST;
     int n = x->async.reap(x->input.user, w->state, done, code, most, timeout_ms);
-    if (n < 0 || n > most) return dlpi_reads_broken(w, "returned", n), -1;
+    if (n < 0 || n > most) return dlpi_async_broken(w, &reads->broken, "returned", n);
     for (int i = 0; i < n; i++) {
         if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
-            return dlpi_reads_broken(w, "gave back what was not out, at place", i), -1;
+            return dlpi_async_broken(w, &reads->broken, "gave back what was not out, at place", i);
         back[i]->out = false;
         back[i]->back = true;
         back[i]->code = code[i];
@@ -18020,7 +18014,8 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
 /* How many ms to wait for what is out. With nothing out nothing comes: the source is soon asked
    again whether it has room. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
-    return reads->n_out > 0 && (reads->waits || reads->alone || reads->n_out == reads->n) ? 50 : 1;
+    const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
+    return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
 }
 
 static bool dlpi_reads_step(dlpi_worker *w) {
@@ -18052,7 +18047,8 @@ static void dlpi_reads_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* The source's hands are to be empty before worker_exit. */
 static void dlpi_reads_leave(dlpi_worker *w) {
-    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken) dlpi_reads_reap(w, 50);
+    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken)
+        dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
 static bool dlpi_reads_owes(const dlpi_worker *w) {

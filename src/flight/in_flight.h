@@ -425,13 +425,15 @@ static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
 
 /* ---- what comes back ---- */
 
-static void dlpi_in_flight_broken(dlpi_worker *w, const char *what, int rc) {
+/* Fail the pipe, since the worker's asynchronous source broke its word. Returns -1. */
+static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int n) {
     dlp_error e;
     dlpi_words_forget(w);
     dlpi_describe(w, DLP_ERR_CALLBACK, &e);
-    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
-    dlpi_in_flight_of(w)->broken = true;
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
+    *broken = true;
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return -1;
 }
 
 /* The attempt of an item that the source gave back; NULL: it has no such item. */
@@ -475,16 +477,17 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 /* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
 static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
     const dlp_async *async = &dlpi_fetch_of(w)->d.async;
+    bool *broken = &dlpi_in_flight_of(w)->broken;
     dlp_item *done[DLPI_REAP_MOST];
     uint64_t now;
     int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
-    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_in_flight_broken(w, "returned", n), -1;
+    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_async_broken(w, broken, "returned", n);
     if (n == 0) return 0;
     now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
         back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
         if (back[i] == NULL)
-            return dlpi_in_flight_broken(w, "gave back what was not out, at place", i), -1;
+            return dlpi_async_broken(w, broken, "gave back what was not out, at place", i);
         dlpi_attempt_back(w, back[i], now);
     }
     dlpi_in_flight_came(w, back[0], now, n);

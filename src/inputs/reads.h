@@ -107,15 +107,6 @@ static bool dlpi_reads_fill(dlpi_worker *w) {
     return moved;
 }
 
-static void dlpi_reads_broken(dlpi_worker *w, const char *what, int n) {
-    dlp_error e;
-    dlpi_words_forget(w);
-    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
-    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
-    dlpi_reads_of(w)->broken = true;
-    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
-}
-
 /* The read of an item that the source gave back; NULL: it has no such item. */
 static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
     const uintptr_t at = (uintptr_t)item - (uintptr_t)reads->all, i = at / sizeof *reads->all;
@@ -128,15 +119,15 @@ static dlpi_read *dlpi_read_of(dlpi_reads *reads, const dlp_item *item) {
 static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
-    dlp_item *done[64];
-    dlpi_read *back[64];
-    int code[64];
-    const int most = reads->n < 64 ? (int)reads->n : 64;
+    dlp_item *done[DLPI_REAP_MOST];
+    dlpi_read *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST];
+    const int most = reads->n < DLPI_REAP_MOST ? (int)reads->n : DLPI_REAP_MOST;
     int n = x->async.reap(x->input.user, w->state, done, code, most, timeout_ms);
-    if (n < 0 || n > most) return dlpi_reads_broken(w, "returned", n), -1;
+    if (n < 0 || n > most) return dlpi_async_broken(w, &reads->broken, "returned", n);
     for (int i = 0; i < n; i++) {
         if ((back[i] = dlpi_read_of(reads, done[i])) == NULL)
-            return dlpi_reads_broken(w, "gave back what was not out, at place", i), -1;
+            return dlpi_async_broken(w, &reads->broken, "gave back what was not out, at place", i);
         back[i]->out = false;
         back[i]->back = true;
         back[i]->code = code[i];
@@ -157,7 +148,8 @@ static int dlpi_reads_reap(dlpi_worker *w, int timeout_ms) {
 /* How many ms to wait for what is out. With nothing out nothing comes: the source is soon asked
    again whether it has room. */
 static int dlpi_reads_patience(const dlpi_reads *reads) {
-    return reads->n_out > 0 && (reads->waits || reads->alone || reads->n_out == reads->n) ? 50 : 1;
+    const bool full = reads->waits || reads->alone || reads->n_out == reads->n;
+    return reads->n_out > 0 && full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
 }
 
 static bool dlpi_reads_step(dlpi_worker *w) {
@@ -189,7 +181,8 @@ static void dlpi_reads_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* The source's hands are to be empty before worker_exit. */
 static void dlpi_reads_leave(dlpi_worker *w) {
-    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken) dlpi_reads_reap(w, 50);
+    while (dlpi_reads_of(w)->n_out > 0 && !dlpi_reads_of(w)->broken)
+        dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
 static bool dlpi_reads_owes(const dlpi_worker *w) {

@@ -415,6 +415,29 @@ static void reads__source_lies__the_pipe_fails(void) {
     }
 }
 
+/* Cells that a pipe of so many requests has by itself. */
+static uint64_t cells_of(uint32_t in_flight, int32_t workers) {
+    dlp_node nodes[6];
+    const uint32_t n = table(nodes, EXPAND, in_flight, (dlp_workers_desc){.num_workers = workers});
+    dlp_pipe *p = NULL;
+    dlp_stats s;
+    uint64_t cells = 0;
+    CHECK(dlp_nodes_open(&p, nodes, n, NULL, NULL) == DLP_OK);
+    if (p == NULL) return 0;
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    cells = s.stages[dlp_node_stage(p, "make")].cells;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return cells;
+}
+
+/* Beyond what batches need a worker has 8 cells, and 2 for each request. */
+static void reads__cells_by_default__as_the_requests_want(void) {
+    reset();
+    const uint64_t four = cells_of(4, 2), eight = cells_of(8, 2), more = cells_of(4, 3);
+    CHECK(eight == four + 2 * 2 * 4);
+    CHECK(more == four + 8 + 2 * 4);
+}
+
 static void reads__wrong_descs__refused(void) {
     static told got;
     dlp_node nodes[6];
@@ -451,6 +474,7 @@ int main(void) {
     reads__worker_dies_at_each_step__nothing_is_lost();
     reads__both_workers_die__no_input_is_blamed_twice();
     reads__source_lies__the_pipe_fails();
+    reads__cells_by_default__as_the_requests_want();
     reads__wrong_descs__refused();
     return test_end("reads");
 }
