@@ -1,6 +1,7 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/reads */
+#include "flight/in_flight.h"
 #include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-reads      INPUTS READ BY REQUESTS, SEVERAL AT ONCE
