@@ -256,7 +256,10 @@ static uint32_t input_behind(const order_plan *o, const stream *x, uint32_t give
     if (o->kind != OF_CUT)
         return p->input == next->input && p->pass == next->pass ? MOST_INPUTS : p->input;
     if (next->first > 0) return MOST_INPUTS;
-    while (p > x->pieces && p->input == next->input && p->pass == next->pass) p--;
+    for (uint32_t j = 1; j < last->n; j++) { /* it begins with a document that is repeated */
+        const piece *q = &x->pieces[last->at + j];
+        if (q->input == next->input && q->pass == next->pass) return q[-1].input;
+    }
     return p->input;
 }
 
