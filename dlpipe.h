@@ -23,7 +23,7 @@
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_nodes_open          a table of nodes, which says any of these and more (>>graph)
+          dlp_pipe_open          a table of nodes, which says any of these and more (>>graph)
           dlp_pipe_open           and stages added one by one (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
@@ -58,7 +58,7 @@
    Pipes, by hand and ready-made:
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
-   >>pipe           WIRING, RUNNING
+   >>pipe           RUNNING
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>join           SEVERAL DATASETS IN ONE PIPE
@@ -85,18 +85,17 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
-   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
-   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
-   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
-   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
-   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
-   >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map
-   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer
-   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
-   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
-   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-beside >>impl-public
-   >>impl-graph
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region
+   >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
+   >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
+   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
+   >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-graph >>impl-dataset
+   >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map >>impl-cache
+   >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -220,7 +219,8 @@
    "Consumer": one thread at a time, which may be any; handing over is your lock.
 
      call                                              from              while the pipe runs
-     dlp_pipe_open, add_*, link, plan, start           consumer          plan only
+     dlp_pipe_open, dlp_nodes_plan                     any               -
+     dlp_pipe_plan, start                              consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
      dlp_arrays_chunks_open,
@@ -256,7 +256,7 @@
      async submit, reap           the stage's threads, each for its own worker_state
      locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      download (files as parts)    in load, one at a time for each file
-     count (parts)                dlp_pipe_add_parts
+     count (parts)                open
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
                                   pure; while it runs no other item of its worker is completed
@@ -282,14 +282,12 @@
    descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
-     open         the pipe's record; nothing per batch
-     add_*        a copy of affinity; 8 bytes for each part
      other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
                   paths, labels, names of classes
-     plan         nothing: the bytes of what start would allocate, line by line
-     start        one region (a sealed memfd or, where there is none, anonymous memory) with slots,
-                  cells, counters and trace rings; the process's own records; device buffers;
-                  threads
+     nodes_plan   a few KiB, until it returns: the bytes of what open would allocate, line by line
+     open         the pipe's record; one region (a sealed memfd or, where there is none, anonymous
+                  memory) with slots, cells, counters and trace rings; the process's own records;
+                  device buffers; threads (these two by start, with desc.later)
      workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
                   a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing
@@ -1342,8 +1340,8 @@ typedef struct dlp_dataset {
     int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
                                  then 0 */
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
-                                 batches stay full: >>expand. A loader sees to it; in a pipe of
-                                 one's own dlp_pipe_add_expand stands before fetch */
+                                 batches stay full: >>expand. A loader sees to it; a table has
+                                 filter nodes (>>graph) instead */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
     const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
@@ -1898,16 +1896,6 @@ typedef struct dlp_batch_desc {
                                  batch_workers there is nobody: no callbacks, retries or limits */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
-   Cells are changed in place; count, index and shapes stay. */
-typedef struct dlp_map_desc {
-    dlp_item_fn item; /* lengths of ragged fields may be changed */
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure, best
-                                                                         by dlp_fail */
-    void *user;                                                     /* borrowed until close */
-    dlp_workers_desc workers;
-} dlp_map_desc;
-
 /* A device, as the transfer stage sees it. open, register_memory, alloc: called by start; free,
    unregister_memory, close: by close (or the last release); copy, record, done: by the transfer
    thread, or, inline, by next. Functions return 0 or failure (DLP_ERR_DEVICE). */
@@ -1943,13 +1931,14 @@ typedef struct dlp_transfer_desc {
 } dlp_transfer_desc;
 
 /* ---------------------------------------------------------------------------------------------
-   >>pipe       WIRING, RUNNING
-   open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
-   call's comment: parameters - what it returns - threads - whether it waits or allocates.
-   "Consumer": the thread that calls next and release; one at a time, which may be any. */
+   >>pipe       RUNNING
+   open -> next, release ... -> close. dlp_pipe_open (>>graph) opens what a table of nodes says, and
+   dlp_loader_open (>>loader) what a loader's desc says. Fields of a call's comment: parameters -
+   what it returns - threads - whether it waits or allocates. "Consumer": the thread that calls next
+   and release; one at a time, which may be any. */
 
 typedef struct dlp_pipe dlp_pipe;
-typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
+typedef int32_t dlp_stage; /* a stage of a pipe: its number in statistics and errors */
 
 /* A byte limit that several pipes share; zero used before the first. Pipes may start in several
    threads. A pipe gives its bytes back when it is freed. */
@@ -1995,8 +1984,8 @@ typedef struct dlp_pipe_desc {
     const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
                                   trace_bytes each */
     uint32_t n_counters;
-    /* What holds for a table (>>graph). A pipe that is made of stages, and a loader, have these in
-       the descs of their stages, which say more about each field; here they are 0 then. */
+    /* What holds for a table (>>graph). A loader has these in its own desc, which says more about
+       each field; here they are 0 then. */
     uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1 */
     uint64_t seed;    /* any value */
     int64_t epochs;   /* 0: one; DLP_FOREVER */
@@ -2007,40 +1996,13 @@ typedef struct dlp_pipe_desc {
     int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
     int32_t shared_streams;    /* 1: world_size need not divide streams (>>found) */
     uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
+    int32_t later; /* 1: open makes no threads and opens no device; dlp_pipe_start does. Worker
+                      processes are forked by open */
     int (*set_epoch)(void *user, uint64_t epoch);         /* as of dlp_repeat_desc; NULL: none */
     void *set_epoch_user;                                 /* borrowed until close */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found; NULL: none */
     void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
-
-/* Make a pipe without stages.
-   out: the pipe, to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL -
-   returns DLP_OK, DLP_ERR_ARG (err->field names the field), DLP_ERR_MEMORY - any thread - allocates
-   the pipe's own record only, does not wait. */
-DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err);
-
-/* Add a stage. Stages are chained in the order in which they are added, unless a link says
-   otherwise.
-   desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
-   (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
-   add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
-   or the code of an error before - consumer - does not wait. An error stays with the pipe: it is
-   enough to look at what start returns. */
-DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
-
-/* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
-   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing. Needed
-   only for another order than that of adding: a stage that no link leads to follows the one added
-   before it, unless that one is linked to another; then it is an error that names it.
-   from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
-   such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
-   before - consumer - does not wait or allocate. */
-DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
    reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap
@@ -2082,11 +2044,11 @@ typedef struct dlp_plan {
     dlp_link links[DLP_MAX_LINKS];
 } dlp_plan;
 
-/* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
-   Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
-   sum; start refuses it.
-   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
-   stage), or the code of an error before - consumer - does not wait; allocates nothing. */
+/* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
+   dlp_nodes_plan tells them before anything is allocated. What is above 2^64 stays at UINT64_MAX,
+   in lines and in the sum; open refuses it.
+   out: written on success - returns DLP_OK, DLP_ERR_ARG, or the code of an error before - consumer
+   - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links.
@@ -2098,7 +2060,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
    DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before start - consumer - does not wait or
+   planned nor started), or the code of an error before - consumer - does not wait or
    allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
    those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
@@ -2109,13 +2071,12 @@ DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out);
 DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out);
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
 
-/* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
-   Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory, address space: the message has the sum; of worker processes, ulimit -f),
-   DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
-   resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
-   batch sampler that resumes), DLP_ERR_STATE (started already) - consumer - allocates; waits for no
-   worker. After a failure: close. */
+/* Start a pipe that was opened with later: open the device, make threads. What worker processes see
+   of this process's memory is how it was when the pipe was opened. A program that must have threads
+   before it knows its pipes forks first of all a process that opens them and serves their batches
+   by name (share, serve_only, dlp_shm_serve), to which it subscribes.
+   Returns what dlp_pipe_open returns of them; DLP_ERR_STATE (started already) - consumer -
+   allocates; waits for no worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the consumer: wait for it without end.
@@ -2225,56 +2186,37 @@ typedef struct dlp_cache_desc {
                                  cells for all items is not taken */
 } dlp_cache_desc;
 
-/* As dlp_pipe_add_map. */
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
-
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   Between fetch and the item map after it: fetch reads (by many requests at once, say), the map
-   decodes, each with workers and a placement of its own. What was read lies in cells of these
-   fields: an item has one from before its fetch until the map is through with it. It is in no
-   batch, no device copy, no cache, no state. Behind the fields that it sees besides (of fetch, the
-   dataset's n_fields) each of both callbacks sees these: item->data[n_fields + i], and for ragged
-   ones length, which fetch sets and the map reads. Memory is the cells, however many batches there
-   are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write is of an item
-   before.
+   A fetch node reads (by many requests at once, say). A map node decodes, with workers and a
+   placement of its own, and names in map.ends the fields that end there (>>graph). Such fields lie
+   in cells: an item has a cell from before its fetch until the map is through with the item. The
+   fields are in no batch, no device copy, no cache, no state. Memory is the cells, however many
+   batches there are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write
+   is of an item before.
 
-   With several datasets (dlp_pipe_add_join) the stage directly in front writes these fields: fetch;
-   or a zip, alone; or all datasets of a mix, each for its own items. Other datasets may be zipped
-   between it and the map, which sees their fields, too; and before and after that:
+     fetch, map           pictures are read and decoded
+     fetch, fetch, map    labels come beside; the map sees both; the fields of one fetch may end
+     fetch of 1, of 2,    both datasets of a mix read what one map decodes
+     map
+     fetch, guard, map    what was read is checked before it is decoded
 
-     fetch, scratch, zip, map     pictures are read; labels come beside; the map sees both
-     fetch, zip, scratch, map     labels first, and pictures read in the zip
-     fetch, mix, scratch, map     both datasets read what one map decodes
-     fetch, scratch, guard, map   what was read is checked before it is decoded
-
-   Not after expand and pack, whose fetch only copies, nor for pushed items: nobody writes these
+   Not after expand and pack, whose rows are copies, nor for pushed items: nobody writes these
    fields there.
+
+   queue.capacity of the fetch node is how many cells there are. 0 takes one for each item that
+   workers which write may have in hand, two for each worker of the map, and for those of a fetch
+   between one more than its items in hand. Where it is more, 0 takes 256 KiB of cells, at most four
+   for each item under way (prefetch_factor x rows of a batch). Of a number asked for no more are
+   taken than items are under way. At most 2^20. Few cells are few bytes, and a sleep for each item
+   that is short. Quick items share a claim in runs of up to 32. A run takes a group of cells, as
+   many as are a power of two and leave twice as many groups as workers need: of a number asked for,
+   what is less than a group is not taken. In dlp_stage_stats.own of the stage "scratch": cells in
+   use, and all; cells of a group are in use together.
 
    Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
    if the map is idempotent, as one is that only reads these fields and writes others whole. Else
    the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
-typedef struct dlp_scratch_desc {
-    const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
-                                max_per_batch is not read */
-    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
-    uint32_t n_cells; /* 0: one for each item that workers which write may have in hand, two for
-                                each worker of the map, and for those of a zip between one more than
-                                its items in hand; or, where those are more, 256 KiB of cells, at
-                                most four for each item under way (prefetch_factor x rows of a
-                                batch). Of a number asked for no more are taken than items are
-                                under way. At most 2^20. Few cells are few bytes, and a sleep for
-                                each item that is short. Quick items share a claim in runs of up to
-                                32; a run takes a group of cells, as many as are a power of two and
-                                leave twice as many groups as workers need: of a number asked for,
-                                what is less than a group is not taken */
-} dlp_scratch_desc;
-
-/* Add such fields, between fetch and an item map; a pipe has them once. In dlp_stage_stats.own:
-   cells in use, and all; cells of a group are in use together.
-   desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
-   and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
-DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>guard      ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
@@ -2291,21 +2233,11 @@ typedef struct dlp_guard_field {
     int32_t allow_inf; /* 1: infinities are none, whatever the range */
 } dlp_guard_field;
 
-typedef struct dlp_guard_desc {
-    const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
-    uint32_t n_fields;
-    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
-} dlp_guard_desc;
-
 /* A node (>>graph) that looks at fields of items. */
 typedef struct dlp_node_guard {
     const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
     uint32_t n_fields;
 } dlp_node_guard;
-
-/* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
-   found by plan and start (DLP_ERR_ARG). */
-DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc);
 
 /* Items that failed. In dlp_stage_stats.own, of all fields together, in this order. */
 typedef struct dlp_guard_stats {
@@ -2319,10 +2251,11 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
 
 /* ---------------------------------------------------------------------------------------------
    >>join       SEVERAL DATASETS IN ONE PIPE
-   A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
-   own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
-   come from an object store by hundreds of requests, and their labels out of a file by one worker.
-   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
+   A second fetch node (>>graph), or an entry of a loader's joins, fetches out of a dataset of its
+   own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
+   So images may come from an object store by hundreds of requests, and their labels out of a file
+   by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
+   DLP_JOIN_ZIP. What dlp_files_wire and the like fill in is its desc's fetch.
 
      DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
@@ -2349,22 +2282,18 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
 
 enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
 
+/* What its dataset must be to the others is found by open (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch amid a mix      all of its datasets write them: let the fields end after the last of it
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 typedef struct dlp_join_desc {
     dlp_fetch_desc fetch; /* as of a fetch stage. The name, if NULL, is "join"; idempotent is not
                              read. Without open_end and filter */
     int32_t how;          /* DLP_JOIN_* */
 } dlp_join_desc;
-
-/* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
-   too. Not with
-     streams, pushed items   nobody says which of another dataset's items goes with one: push both
-     views into chunks       rows are not written one by one: put the fields into the chunks
-     scratch amid a mix      all of its datasets write them: add them after the last of it
-     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
-     parts without counts    others in the callback that reads the input
-     parts (a mix alone)     their order is that of one manifest: put all parts into it */
-DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
@@ -2414,8 +2343,8 @@ typedef struct dlp_loader_desc {
 
 /* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is then the consumer - allocates all there is.
+   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
+   the consumer - allocates all there is.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */
@@ -2426,9 +2355,10 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
    pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
    chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
 
-     dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
-     dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
-     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
+     ... list, fetch: item i of the dataset has rows i * 4096 and so on
+     {.name = "chunk", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
+     {.name = "views", .verb = DLP_SPLIT, .split = {.chunk_rows = 4096, .n_rows = n,
+                                                    .batch_size = 64}} */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
@@ -2451,9 +2381,6 @@ typedef struct dlp_split_desc {
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
 } dlp_split_desc;
-
-/* As dlp_pipe_add_map. */
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -2589,8 +2516,8 @@ typedef struct dlp_chunks_desc {
 
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is then the consumer - allocates all there is.
+   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
+   the consumer - allocates all there is.
    Source: chunked loading with double buffering, as deepcpp does it. */
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
 
@@ -2698,13 +2625,6 @@ typedef struct dlp_part_desc {
                                 are of like weight (>>found); copied; NULL: all alike */
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
-
-/* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
-   dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
-   of the same part.
-   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - consumer - allocates 8
-   bytes a part. */
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
 
 typedef struct dlp_parts_desc {
     dlp_part_desc parts;
@@ -2840,16 +2760,15 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    A stage that makes several items, or none, of one: documents cut up, games into positions, what
    is not good enough left out. Batches stay full, and each item that was made comes once.
 
-     sampler -> [repeat] -> expand --------------------> fetch -> [item maps] -> batch ...
-                            fetch's callback writes the  copies an item
-                            input, expand makes items    into its row
+     list -> fetch ------> expand -------> [item maps] -> batch ...
+             writes the    makes items,    see a row, into which
+             input         in a cell       an item is copied
 
-   The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
-   fetch, for each dataset index, and then expand; fetch's own workers but copy. Where a batch is a
-   few KiB next copies it in less time than it would wait for one of those: without them
-   (num_workers 0), as in a loader up to 4 KiB, it does. expand NULL is a filter: an item is what
-   fetch writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items
-   after it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
+   The workers of an expander call what the dataset has for fetch, for each dataset index, and then
+   expand; batch.copy_workers but copy. Where a batch is a few KiB next copies it in less time than
+   it would wait for one of those. expand NULL is a filter of a loader: an item is what fetch
+   writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it
+   are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
    each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
    dlp_item_random in these callbacks goes by the index and the pass. */
 
@@ -2888,11 +2807,6 @@ typedef struct dlp_expand_desc {
     int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
 
-/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
-   fetch sequential.
-   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
-DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
-
 /* The place of the next item, zeros, to be written: data, and length of ragged fields.
    x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
    which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
@@ -2915,13 +2829,13 @@ typedef struct dlp_node_window {
 
 /* ---------------------------------------------------------------------------------------------
    >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
-   What trains on rows of T tokens reads documents of any length. The stage stands before fetch, as
-   an expander does: its workers call what the dataset has for fetch, for each dataset index, which
-   writes a document; fetch's own workers copy pieces of documents into rows, each token once.
+   What trains on rows of T tokens reads documents of any length. The workers of a pack node call
+   what the dataset has for fetch, for each dataset index, which writes a document;
+   batch.copy_workers copy pieces of documents into rows, each token once.
 
-     sampler -> [repeat] -> pack ----------------------> fetch -> [item maps] -> batch ...
-                            fetch's callback writes a    copies pieces of
-                            document into a cell         documents into a row
+     list -> fetch ------> pack -----------> [item maps] -> batch ...
+             writes a      keeps it in a     see a row, into which
+             document      cell              pieces are copied
 
    The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
    and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
@@ -2988,11 +2902,6 @@ typedef struct dlp_pack_desc {
     void *agree_user;                                     /* borrowed until close */
     int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
-
-/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
-   fetch sequential; a dataset's filter may be 1.
-   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
-DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc);
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
    attention's varlen interface: cu_seqlens_q and _k, max_seqlen) out of those of its rows, over the
@@ -4052,7 +3961,7 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
 
      dlp_pipe_desc desc = {.seed = 1, .epochs = 3};
 
-     if (dlp_nodes_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
+     if (dlp_pipe_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
 
      verb           what the node does                         where it may stand
      DLP_LIST       gives the numbers of items, in an order    first
@@ -4108,7 +4017,7 @@ enum {
     DLP_CACHE = 13,
     DLP_SPLIT = 14,
     DLP_GUARD = 15,
-    DLP_VERBS = 16
+    DLP_VERBS
 };
 
 /* Which items a pipe reads, and in which order. */
@@ -4158,9 +4067,9 @@ typedef struct dlp_node_map {
     void *user;                                                     /* borrowed until close */
     const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
     uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    const char *ends; /* names of fields that end here, with a blank between two names: the fetch
-                         node above has written them, and only other fetch nodes are between the
-                         two. Once in a pipe; NULL: none */
+    const char *ends; /* names of fields that end here, with a blank between two names. One fetch
+                         node above has written them. Only other fetch nodes and guard nodes are
+                         between the two. Once in a pipe; NULL: none */
 } dlp_node_map;
 
 typedef struct dlp_node_batch {
@@ -4228,20 +4137,31 @@ typedef struct dlp_node {
 /* A table and its length, as the two arguments of a call. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
-/* Check a table, plan the pipe, allocate all that there is to allocate, and start the workers.
+/* Check a table, plan the pipe, hold the plan against the limits, allocate all that there is to
+   allocate, and start the workers (desc.later: dlp_pipe_start starts them).
    out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
    borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
    NULL is {0}. err: may be NULL; its stage is the name of a row.
-   Returns DLP_OK; DLP_ERR_ARG (a field); DLP_ERR_GRAPH (rows that do not go together); or what
-   dlp_pipe_start returns. After a failure nothing is left to close.
-   Any thread, which is then the consumer. Allocates all that there is to allocate. */
-DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
-                          const dlp_pipe_desc *desc, dlp_error *err);
+   Returns DLP_OK, or, and then nothing is left to close:
+     DLP_ERR_ARG           a field
+     DLP_ERR_GRAPH         rows that do not go together
+     DLP_ERR_UNSUPPORTED   a placement
+     DLP_ERR_LIMIT         limit_bytes, the budget, the memory cgroup, available memory, address
+                           space, ulimit -f of worker processes; the message has the sum
+     DLP_ERR_MEMORY
+     DLP_ERR_SYSTEM        no thread could be made
+     DLP_ERR_RESUME        the state in resume does not fit; the field names what differs
+     DLP_ERR_CORRUPT       it is none
+     DLP_ERR_DEVICE
+     DLP_ERR_CALLBACK      a count, an inline worker_init, a batch sampler that resumes
+   Any thread, which is then the consumer. Waits for no worker. */
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                         const dlp_pipe_desc *desc, dlp_error *err);
 
 /* Check a table, and tell what its pipe would take. It starts no thread, opens no descriptor, and
    has none of the pipe's memory, so all ranks of a job can be planned on one machine.
-   out: written on success. The others: as of dlp_nodes_open.
-   Returns as dlp_nodes_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
+   out: written on success. The others: as of dlp_pipe_open.
+   Returns as dlp_pipe_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
 
@@ -8638,10 +8558,9 @@ typedef struct dlpi_scope {
 
 typedef struct dlpi_stage {
     const dlpi_stage_ops *ops;
-    void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;                   /* as added */
-    int link_next, link_prev; /* by dlp_pipe_link, -1 none */
-    int next, prev;           /* the chain, -1 none */
+    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
+    int id;         /* as added */
+    int next, prev; /* the chain, -1 none */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
@@ -15500,7 +15419,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
     dlpi_stage *st;
-    if (p->prepared || p->err.code != 0) return NULL;
+    if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
         dlpi_bad_graph(p, name, "more than 16 stages");
         return NULL;
@@ -15509,7 +15428,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     memset(st, 0, sizeof *st);
     st->ops = ops;
     st->id = p->n_stages;
-    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
+    st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
         dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
@@ -15536,8 +15455,181 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     return st->id;
 }
 
-static int dlpi_add_refused(const dlp_pipe *p) {
-    return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
+/* ---------------------------------------------------------------------------------------------
+   >>impl-graph      A TABLE OF NODES BECOMES STAGES
+   The rows are checked first: names, what each takes records from, what each may say. Then each row
+   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
+   of unknown count: the stage that makes the items stands before the stage that fetches. */
+
+typedef struct dlpi_table dlpi_table;
+
+/* What a row may say besides the desc of its verb, and what it is to the others. */
+enum {
+    DLPI_NODE_WORKERS = 1,  /* workers of its own */
+    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
+    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
+    DLPI_NODE_BEGINS = 8,   /* it is the first row */
+    DLPI_NODE_LOADS = 16,   /* it loads parts */
+    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
+    DLPI_NODE_FINDS = 64,   /* a window may follow it */
+    DLPI_NODE_PASSES = 128  /* between a fetch and the map in which fields of it end */
+};
+
+typedef struct dlpi_verb {
+    const char *name;
+    int (*add)(dlpi_table *t, const dlp_node *node);
+    unsigned is;
+    /* The fields that a row adds to those of the rows above it. NULL: none. */
+    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
+} dlpi_verb;
+
+/* The fields of a fetch of which some end before the batch. */
+typedef struct dlpi_ends {
+    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
+    uint32_t all, stay;
+    dlpi_seeing seen;
+} dlpi_ends;
+
+/* What a table does by kinds that can be left out; NULL: it is left out. */
+typedef struct dlpi_table_ops {
+    const dlpi_verb *verbs; /* [DLP_VERBS] */
+    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
+    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
+    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
+    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+} dlpi_table_ops;
+
+struct dlpi_table {
+    dlp_pipe *p;
+    const dlpi_table_ops *ops;
+    const dlp_node *nodes;
+    uint32_t n, at;         /* at: the row that is being added */
+    const dlp_pipe_desc *d; /* of the run */
+    const dlp_node *load;   /* NULL: no row loads parts */
+    const dlp_node *waits;  /* the first fetch, until the row behind it has made its stage */
+    const dlp_node *ending; /* the map in which fields end; NULL: none so far */
+    uint64_t n_items;
+    uint32_t n_ending; /* fields that end there */
+    uint32_t of;       /* datasets of the list's mix that are fetched so far */
+    int32_t fetchers;  /* workers of the first fetch */
+    bool unknown;      /* a row loads parts, or makes items of unknown count */
+    bool fetched;      /* the stage that fetches is added */
+    bool batched;      /* the batch stage is added */
+    bool copies;       /* the stage that fetches copies items out of cells */
+};
+
+/* ---- what rows have in common ---- */
+
+static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
+    const dlpi_verb *verb =
+        node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
+    return verb != NULL && verb->add != NULL ? verb : NULL;
+}
+
+static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
+}
+
+/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
+ */
+static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
+    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
+    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+/* True if a desc of workers says anything. Its padding does not count. */
+static bool dlpi_workers_given(const dlp_workers_desc *w) {
+    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
+           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
+           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
+           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
+           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
+           w->workers_max != 0 || w->tell != NULL;
+}
+
+static bool dlpi_table_turns(const dlpi_table *t) {
+    return t->nodes[0].queue.deal == DLP_DEAL_TURNS;
+}
+
+static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *node) {
+    dlp_workers_desc w = node->workers;
+    if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
+    return w;
+}
+
+/* ---- the rows, before any is added ---- */
+
+static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const size_t length = node->name != NULL ? strlen(node->name) : 0;
+    if (length < 1 || length > 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
+                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
+                           length);
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(t->nodes[k].name, node->name) == 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
+                               "rows %" PRIu32 " and %" PRIu32 " are named \"%s\"; rename one", k,
+                               i, node->name);
+    return DLP_OK;
+}
+
+/* A row takes records from the row before it. */
+static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const char *const *from = node->from;
+    if (from == NULL) return DLP_OK;
+    if (i == 0 || from[0] == NULL || from[1] != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
+                           i == 0 ? "be NULL: this row takes records from no node"
+                                  : "have one node's name, then NULL");
+    if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                       "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
+                       "order of the data",
+                       from[0], t->nodes[i - 1].name);
+}
+
+/* What the verb of a row has no use for. */
+static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
+    dlp_workers_desc w = node->workers;
+    int rc;
+    if (w.name != NULL)
+        return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
+    if (w.dispatch != 0)
+        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
+                        w.dispatch);
+    if ((verb->is & DLPI_NODE_THREAD) != 0) {
+        rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
+                         "0, or 1: a thread");
+        if (rc != DLP_OK) return rc;
+        w.num_workers = 0;
+    }
+    if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                           "workers is set, and a %s node has none%s; set 0", verb->name,
+                           verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
+    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
+        return dlpi_bad(t->p, node->name, "queue.capacity",
+                        "0: the queue after this node has none to choose", node->queue.capacity);
+    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
+                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
+}
+
+static int dlpi_table_check(const dlpi_table *t) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
+        const dlp_node *node = &t->nodes[i];
+        const dlpi_verb *verb = dlpi_verb_of(t, node);
+        if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
+        if (verb == NULL)
+            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
+            return dlpi_node_bad(t, node,
+                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                                        : "begins a branch; only the first row of a table may");
+        if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
+    }
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -15661,7 +15753,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
+                        "another order than DLP_ORDER_PARTS: nothing loads parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);
@@ -18750,6 +18842,13 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
+typedef struct dlpi_map_desc { /* one of item and batch */
+    dlp_item_fn item;
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
+    void *user;
+    dlp_workers_desc workers;
+} dlpi_map_desc;
+
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
@@ -19010,14 +19109,17 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .keeper = &dlpi_cache_keeper,
 };
 
-/* ---- public calls ---- */
+/* ---- a cache is added, by a row or a loader ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL);
+    if (st == NULL) return p->err.code;
     ((dlpi_cache *)st->self)->bytes = desc->bytes;
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
+}
+
+static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
+    return dlpi_add_cache(t->p, &node->cache);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -19090,6 +19192,12 @@ typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its o
 } dlpi_scratch_hand;
 
 enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+
+typedef struct dlpi_scratch_desc {
+    const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
+    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
+    uint32_t n_cells;        /* 0: as many as >>scratch says */
+} dlpi_scratch_desc;
 
 typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
@@ -19307,7 +19415,7 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
 
 /* ---- what a desc may say ---- */
 
-static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch_desc *d) {
+static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
     if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
@@ -19511,12 +19619,9 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
 
 /* ---- public calls ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
-    return st == NULL ? dlpi_add_refused(p)
-                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
+static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlpi_scratch_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
+    return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -19555,6 +19660,12 @@ typedef struct dlpi_guard_block {
 
 enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
 
+typedef struct dlpi_guard_desc {
+    const dlp_guard_field *fields; /* [n_fields] */
+    uint32_t n_fields;
+    dlp_workers_desc workers;
+} dlpi_guard_desc;
+
 typedef struct dlpi_guard { /* what the stage keeps */
     uint32_t n, id;
     uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
@@ -19563,7 +19674,7 @@ typedef struct dlpi_guard { /* what the stage keeps */
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
 
-static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
+static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d) {
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
@@ -19759,16 +19870,21 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .seen = dlpi_guard_seen,
 };
 
-/* ---- public calls ---- */
+/* ---- a guard is added by a row; public call ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
+static dlp_stage dlpi_add_guard(dlp_pipe *p, const dlpi_guard_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers);
+    if (st == NULL) return p->err.code;
     st->item = dlpi_guard_item;
     st->w.idempotent = 1; /* it changes nothing */
     return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
+}
+
+static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
+    const dlpi_guard_desc d = {.fields = node->guard.fields,
+                               .n_fields = node->guard.n_fields,
+                               .workers = dlpi_node_workers(t, node)};
+    return dlpi_add_guard(t->p, &d);
 }
 
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
@@ -19922,14 +20038,18 @@ static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
 
-/* ---- public calls ---- */
+/* ---- a join is added, by a row or a loader ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
-                  &desc->fetch.workers);
-    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
+                              &desc->fetch.workers);
+    return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
+
+/* The second fetch of a table, and each one after it. */
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -22812,70 +22932,26 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
     return DLP_ERR_ARG;
 }
 
-/* The links, and where none leads to a stage, that from the stage added before it. Done again by
-   each plan and start: stages and links may have come since. */
-static void dlpi_chain(dlp_pipe *p) {
+/* Each stage follows the one that was added before it. Done again by each plan and start. */
+static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
-        p->stages[i].next = p->stages[i].link_next;
-        p->stages[i].prev = p->stages[i].link_prev;
-        p->stages[i].held = 0;
-    }
-    for (int i = 1; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i], *before = st - 1;
-        if (st->prev >= 0 || st->ops->begins || before->next >= 0) continue;
-        before->next = i;
+        dlpi_stage *st = &p->stages[i];
+        const int rank = st->ops->rank, before = i > 0 ? p->stages[i - 1].ops->rank : 0;
         st->prev = i - 1;
-    }
-}
-
-static int dlpi_check_chain(dlp_pipe *p, int first) {
-    int seen = 0, before = 0;
-    uint32_t visited = 0;
-    for (int at = first; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
-        int rank = st->ops->rank;
-        if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
-        if (rank < before || (rank == before && !st->ops->many))
+        st->next = i + 1 < p->n_stages ? i + 1 : -1;
+        st->held = 0;
+        if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                                rank < before
                                    ? "stage \"%s\" can't follow \"%s\": it must come before"
-                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of "
-                                     "them",
-                               st->name, p->stages[st->prev].name);
-        before = rank;
-        visited |= 1u << at;
+                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of them",
+                               st->name, p->stages[i - 1].name);
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         dlpi_roles_take(p, st);
     }
-    for (int i = 0; i < p->n_stages; i++)
-        if (i != first && p->stages[i].prev < 0)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  i == 0 ? "no stage leads to this one: add the sampler first"
-                                         : "no stage leads to this one: that added before it has "
-                                           "a link to another");
-    for (int i = 0; i < p->n_stages; i++)
-        if ((visited >> i & 1u) == 0)
-            return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
-    return DLP_OK;
-}
-
-static int dlpi_check_graph(dlp_pipe *p) {
-    int first = -1, rc;
-    dlpi_chain(p);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->begins) {
-            if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
-            first = i;
-        }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
-    if (p->stages[first].prev >= 0)
-        return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
-    if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL)
-        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
-    if (p->batcher == NULL)
-        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
-    return DLP_OK;
+    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the pipe has no list");
+    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the pipe has no fetch");
+    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the pipe has no batch");
 }
 
 static int dlpi_check_sizes(dlp_pipe *p) {
@@ -32090,6 +32166,7 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
     if (d->epoch_end != 0) return "epoch_end";
     if (d->allow_uneven != 0) return "allow_uneven";
     if (d->rank != 0) return "rank";
+    if (d->later != 0) return "later";
     if (d->world_size != 0) return "world_size";
     if (d->set_epoch != NULL) return "set_epoch";
     return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
@@ -32100,12 +32177,12 @@ static int dlpi_run_check(dlp_pipe *p) {
     const char *field = dlpi_run_given(&p->d, true);
     if (field == NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "%s of the pipe's desc is for dlp_nodes_open; set it in the desc of the "
+                       "%s of the pipe's desc is for dlp_pipe_open; set it in the desc of the "
                        "sampler, repeat or the stage that has it",
                        field);
 }
 
-DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
+static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
     if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
@@ -32438,21 +32515,18 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
               by->world, found.world_size);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
-                  "sampler", NULL);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
+    dlpi_stage *st = dlpi_add(
+        p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops, "sampler", NULL);
+    if (st == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, DLP_OK);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
+    if (st == NULL) return p->err.code;
     *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
@@ -32462,37 +32536,33 @@ static bool dlpi_last_expands(const dlp_pipe *p) {
     return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
-DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+    if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
-                        st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter",
+                        "0: nothing before it makes items of its inputs", st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
-DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_map(dlp_pipe *p, const dlpi_map_desc *desc) {
+    dlpi_stage *st =
+        dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
+    if (st == NULL) return p->err.code;
     st->item = desc->item;
     st->batch = desc->batch;
     st->user = desc->user;
     return dlpi_added(p, st, dlpi_map_check(p, st));
 }
 
-DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+static dlp_stage dlpi_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     dlp_batch_desc *d;
     dlpi_stage *st;
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL) return p->err.code;
     d = st->self;
     *d = *desc;
     st->collate = desc->collate;
@@ -32503,189 +32573,13 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
-        return dlpi_add_refused(p);
+static dlp_stage dlpi_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL);
+    if (st == NULL) return p->err.code;
     dlpi_transfer_of(st)->d = *desc;
     dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, dlpi_transfer_check(p, st));
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-graph      A TABLE OF NODES BECOMES STAGES
-   The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. The first fetch waits for the row behind it, if that row makes items
-   of unknown count: the stage that makes the items stands before the stage that fetches. */
-
-typedef struct dlpi_table dlpi_table;
-
-/* What a row may say besides the desc of its verb, and what it is to the others. */
-enum {
-    DLPI_NODE_WORKERS = 1,  /* workers of its own */
-    DLPI_NODE_THREAD = 2,   /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4, /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,   /* it is the first row */
-    DLPI_NODE_LOADS = 16,   /* it loads parts */
-    DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
-    DLPI_NODE_FINDS = 64    /* a window may follow it */
-};
-
-typedef struct dlpi_verb {
-    const char *name;
-    int (*add)(dlpi_table *t, const dlp_node *node);
-    unsigned is;
-} dlpi_verb;
-
-/* The fields of a fetch of which some end before the batch. */
-typedef struct dlpi_ends {
-    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
-    uint32_t all, stay;
-    dlpi_seeing seen;
-} dlpi_ends;
-
-/* What a table does by kinds that can be left out; NULL: it is left out. */
-typedef struct dlpi_table_ops {
-    const dlpi_verb *verbs; /* [DLP_VERBS] */
-    /* Add a fetch after the first; mixes: of items of its own, not of fields. */
-    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
-    int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
-    int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
-    int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
-} dlpi_table_ops;
-
-struct dlpi_table {
-    dlp_pipe *p;
-    const dlpi_table_ops *ops;
-    const dlp_node *nodes;
-    uint32_t n, at;         /* at: the row that is being added */
-    const dlp_pipe_desc *d; /* of the run */
-    const dlp_node *load;   /* NULL: no row loads parts */
-    const dlp_node *waits;  /* the first fetch, until the row behind it has made its stage */
-    const dlp_node *ending; /* the map in which fields end; NULL: none so far */
-    uint64_t n_items;
-    uint32_t n_ending; /* fields that end there */
-    uint32_t of;       /* datasets of the list's mix that are fetched so far */
-    int32_t fetchers;  /* workers of the first fetch */
-    bool unknown;      /* a row loads parts, or makes items of unknown count */
-    bool fetched;      /* the stage that fetches is added */
-    bool batched;      /* the batch stage is added */
-    bool copies;       /* the stage that fetches copies items out of cells */
-};
-
-/* ---- what rows have in common ---- */
-
-static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
-    const dlpi_verb *verb =
-        node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
-    return verb != NULL && verb->add != NULL ? verb : NULL;
-}
-
-static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
-    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
-}
-
-/* The row i rows after the one that is being added, if it is one of these (DLPI_NODE_*); or NULL.
- */
-static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
-    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
-    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
-}
-
-/* True if a desc of workers says anything. Its padding does not count. */
-static bool dlpi_workers_given(const dlp_workers_desc *w) {
-    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
-           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
-           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
-           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
-           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
-           w->workers_max != 0 || w->tell != NULL;
-}
-
-static bool dlpi_table_turns(const dlpi_table *t) {
-    return t->nodes[0].queue.deal == DLP_DEAL_TURNS;
-}
-
-static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *node) {
-    dlp_workers_desc w = node->workers;
-    if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
-    return w;
-}
-
-/* ---- the rows, before any is added ---- */
-
-static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
-    const size_t length = node->name != NULL ? strlen(node->name) : 0;
-    if (length < 1 || length > 31)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
-                           "row %" PRIu32 " has a name of %zu bytes; give it one of 1 to 31", i,
-                           length);
-    for (uint32_t k = 0; k < i; k++)
-        if (strcmp(t->nodes[k].name, node->name) == 0)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
-                               "rows %" PRIu32 " and %" PRIu32 " are named \"%s\"; rename one", k,
-                               i, node->name);
-    return DLP_OK;
-}
-
-/* A row takes records from the row before it. */
-static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
-    const char *const *from = node->from;
-    if (from == NULL) return DLP_OK;
-    if (i == 0 || from[0] == NULL || from[1] != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
-                           i == 0 ? "be NULL: this row takes records from no node"
-                                  : "have one node's name, then NULL");
-    if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                       "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
-                       "order of the data",
-                       from[0], t->nodes[i - 1].name);
-}
-
-/* What the verb of a row has no use for. */
-static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
-    dlp_workers_desc w = node->workers;
-    int rc;
-    if (w.name != NULL)
-        return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
-    if (w.dispatch != 0)
-        return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
-                        w.dispatch);
-    if ((verb->is & DLPI_NODE_THREAD) != 0) {
-        rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
-                         "0, or 1: a thread");
-        if (rc != DLP_OK) return rc;
-        w.num_workers = 0;
-    }
-    if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set, and a %s node has none%s; set 0", verb->name,
-                           verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
-    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity",
-                        "0: the queue after this node has none to choose", node->queue.capacity);
-    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
-}
-
-static int dlpi_table_check(const dlpi_table *t) {
-    int rc = DLP_OK;
-    for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
-        const dlp_node *node = &t->nodes[i];
-        const dlpi_verb *verb = dlpi_verb_of(t, node);
-        if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
-        if (verb == NULL)
-            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0))
-            return dlpi_node_bad(t, node,
-                                 i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                                        : "begins a branch; only the first row of a table may");
-        if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
-    }
-    return rc;
 }
 
 /* ---- a split stage ---- */
@@ -32737,12 +32631,11 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
+static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     dlpi_split *c;
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return p->err.code;
     c = st->self;
     c->d = *desc;
     if ((rc = dlpi_split_check(p, st)) == DLP_OK)
@@ -32751,7 +32644,7 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
 }
 
 static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
-    return dlp_pipe_add_split(t->p, &node->split);
+    return dlpi_add_split(t->p, &node->split);
 }
 
 /* ---- what the consumer is warned of with a batch ---- */
@@ -32804,21 +32697,6 @@ static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
         if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
     }
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
-}
-
-DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
-    if (p == NULL) return DLP_ERR_ARG;
-    if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
-    if (from < 0 || from >= p->n_stages)
-        return dlpi_bad(p, "", "from", "a stage of this pipe", from);
-    if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
-    if (p->stages[from].link_next >= 0)
-        return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
-    if (p->stages[to].link_prev >= 0)
-        return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
-    p->stages[from].link_next = to;
-    p->stages[to].link_prev = from;
-    return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
@@ -33101,11 +32979,9 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
 
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
 
-DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+    if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
 }
 
@@ -33160,14 +33036,12 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t 
     if (n > 2) n = 2;
     if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
     fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
-    return dlp_pipe_add_expand(p, &d);
+    return dlpi_add_expand(p, &d);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
+    if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
 }
 
@@ -33382,16 +33256,16 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (rc != DLP_OK) return rc;
     if (source) l.sampler.order = source->order;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(p, &l.sampler);
-    dlp_pipe_add_repeat(p, &l.repeat);
+    dlpi_add_sampler(p, &l.sampler);
+    dlpi_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter)
         dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source);
-    dlp_pipe_add_fetch(p, &l.fetch);
-    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]);
-    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
-    dlp_pipe_add_batch(p, &l.batch);
-    if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
+    dlpi_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlpi_add_join(p, &d->joins[i]);
+    if (d->cache.bytes > 0) dlpi_add_cache(p, &d->cache);
+    dlpi_add_batch(p, &l.batch);
+    if (d->transfer.device) dlpi_add_transfer(p, &d->transfer);
     return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
@@ -33400,7 +33274,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
     dlp_pipe *p;
     int rc;
     if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_pipe_make(&p, &desc->pipe, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
 
@@ -33712,12 +33586,12 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_batch(p, &batch);
-    if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
-    views = dlp_pipe_add_split(p, &split);
+    dlpi_add_sampler(p, &sampler);
+    dlpi_add_repeat(p, &repeat);
+    dlpi_add_fetch(p, &fetch);
+    dlpi_add_batch(p, &batch);
+    if (d->device) to_device = dlpi_add_transfer(p, &transfer);
+    views = dlpi_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
     dlpi_chunks_keep(p->stages[views].self, d, preload);
     dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
@@ -33772,7 +33646,7 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *
 static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
                            dlp_error *err) {
     dlp_pipe *p;
-    int rc = dlp_pipe_open(&p, &d->pipe, err);
+    int rc = dlpi_pipe_make(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
         if (fits)
@@ -33859,17 +33733,16 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     return step == DLP_END ? DLP_OK : rc;
 }
 
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
+static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;
     bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+    if (st == NULL) return p->err.code;
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
 static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
-    return dlp_pipe_add_parts(p, desc);
+    return dlpi_add_parts(p, desc);
 }
 
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
@@ -33881,31 +33754,14 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
     return dlpi_loader_open(out, &desc->loader, &source, err);
 }
 
-static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    return dlp_pipe_add_cache(t->p, &node->cache);
-}
-
-static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_guard_desc d = {.fields = node->guard.fields,
-                              .n_fields = node->guard.n_fields,
-                              .workers = dlpi_node_workers(t, node)};
-    return dlp_pipe_add_guard(t->p, &d);
-}
-
-/* The second fetch of a table, and each one after it. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
-    return dlp_pipe_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
-}
-
 /* ---- list: the sampler and the epochs ---- */
 
 static int dlpi_node_repeat(dlpi_table *t) {
     t->p->node = "repeat";
-    return dlp_pipe_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
-                                                        .epoch_end = t->d->epoch_end,
-                                                        .set_epoch = t->d->set_epoch,
-                                                        .set_epoch_user = t->d->set_epoch_user});
+    return dlpi_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
+                                                    .epoch_end = t->d->epoch_end,
+                                                    .set_epoch = t->d->set_epoch,
+                                                    .set_epoch_user = t->d->set_epoch_user});
 }
 
 /* What the list's order and the pipe's desc both say is said once, or alike. */
@@ -33966,7 +33822,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
                         "0 before a load node, and with n_items, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
-    rc = dlp_pipe_add_sampler(t->p, &s);
+    rc = dlpi_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
 
@@ -34101,12 +33957,19 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
-    rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlp_pipe_add_fetch(t->p, &f);
+    rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
     t->fetched = true;
     dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
+}
+
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
+    if (node->fetch.of > 1) return NULL; /* a mix has fields once */
+    *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
+    return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
@@ -34115,20 +33978,25 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
-                                                        .rank = t->d->rank,
-                                                        .world_size = t->d->world_size,
-                                                        .allow_uneven = t->d->allow_uneven});
+    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
+                                                    .rank = t->d->rank,
+                                                    .world_size = t->d->world_size,
+                                                    .allow_uneven = t->d->allow_uneven});
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
     dlp_push_wire(node->push.source, &ds, &f.workers);
     f.dataset = &ds;
     t->fetched = true;
-    return dlp_pipe_add_fetch(t->p, &f);
+    return dlpi_add_fetch(t->p, &f);
 }
 
 /* ---- map ---- */
+
+static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
+    *n = node->map.n_fields;
+    return node->map.fields;
+}
 
 /* A map's desc has one callback, that of its place. */
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
@@ -34155,10 +34023,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                  ? t->ops->see(t, node, &seen)
                  : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
     if (rc != DLP_OK) return rc;
-    rc = dlp_pipe_add_map(t->p, &(dlp_map_desc){.item = m->item,
-                                                .batch = m->batch,
-                                                .user = m->user,
-                                                .workers = dlpi_node_workers(t, node)});
+    rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
+                                             .batch = m->batch,
+                                             .user = m->user,
+                                             .workers = dlpi_node_workers(t, node)});
     if (rc < 0 || m->batch != NULL) return rc;
     st = &t->p->stages[rc];
     dlpi_seeing_take(st, st->self, &seen);
@@ -34188,12 +34056,12 @@ static uint32_t dlpi_names_count(const char *names) {
     return n;
 }
 
-/* The map after a fetch in which fields may end; only other fetches are between. NULL: none. */
+/* The map after a fetch in which fields may end. NULL: none. */
 static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
         if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
-        if (node->verb != DLP_FETCH) return NULL;
+        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_PASSES) == 0) return NULL;
     }
     return NULL;
 }
@@ -34231,22 +34099,17 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
 }
 
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
-    const dlp_scratch_desc d = {.fields = e->fields + e->stay,
-                                .n_fields = e->all - e->stay,
-                                .n_cells = node->queue.capacity};
+    const dlpi_scratch_desc d = {.fields = e->fields + e->stay,
+                                 .n_fields = e->all - e->stay,
+                                 .n_cells = node->queue.capacity};
     t->p->node = "scratch";
-    return dlp_pipe_add_scratch(t->p, &d);
+    return dlpi_add_scratch(t->p, &d);
 }
 
-/* The fields that a row adds to those of the rows above it. */
-static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = NULL;
+static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
+    const dlpi_verb *verb = dlpi_verb_of(t, row);
     *n = 0;
-    if (node->verb == DLP_MAP) return *n = node->map.n_fields, node->map.fields;
-    if (node->verb != DLP_FETCH || node->fetch.of > 1) return NULL; /* a mix has fields once */
-    if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
-    *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
-    return ds != NULL ? ds->fields : node->fetch.fields;
+    return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
@@ -34256,10 +34119,10 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
-                           "fetch nodes between",
+                           "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_node_fields(row, &n);
+        const dlp_field *f = dlpi_row_fields(t, row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -34270,7 +34133,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     }
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
-        dlpi_node_fields(row, &n);
+        dlpi_row_fields(t, row, &n);
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");
@@ -34346,7 +34209,7 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t, 1);
     t->unknown = true;
-    return dlp_pipe_add_parts(t->p, &d);
+    return dlpi_add_parts(t->p, &d);
 }
 
 /* ---- expand, filter, pack ---- */
@@ -34489,7 +34352,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
         k.queue_size = m->capacity;
         k.workers = m->workers;
         k.id = m->id;
-        return rc != DLP_OK ? rc : dlp_pipe_add_pack(t->p, &k);
+        return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);
     }
     if (m->maker != NULL) d = node->expand;
     if ((rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(of_expand))) != DLP_OK) return rc;
@@ -34497,7 +34360,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     d.workers = m->workers;
     d.id = m->id;
     d.window = dlpi_window_after(t, m->n);
-    return dlp_pipe_add_expand(t->p, &d);
+    return dlpi_add_expand(t->p, &d);
 }
 
 /* The stage that copies the items into rows. */
@@ -34517,7 +34380,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL ? t->waits->name : "copy";
     t->fetched = t->copies = true;
-    return dlp_pipe_add_fetch(t->p, f);
+    return dlpi_add_fetch(t->p, f);
 }
 
 /* Rows like these stand together, behind the first fetch, or behind the list. */
@@ -34599,16 +34462,16 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
     to.batch_workers = to.workers.num_workers;
-    return dlp_pipe_add_batch(t->p, &to);
+    return dlpi_add_batch(t->p, &to);
 }
 
 static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
     if (node->queue.capacity > 256)
         return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
-    return dlp_pipe_add_transfer(
-        t->p, &(dlp_transfer_desc){.device = node->transfer.device,
-                                   .device_buffers = (int32_t)node->queue.capacity,
-                                   .threaded = node->workers.num_workers});
+    return dlpi_add_transfer(t->p,
+                             &(dlp_transfer_desc){.device = node->transfer.device,
+                                                  .device_buffers = (int32_t)node->queue.capacity,
+                                                  .threaded = node->workers.num_workers});
 }
 
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
@@ -34619,14 +34482,16 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
     [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
     [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
     [DLP_OUT] = {"out", dlpi_node_out_add, 0},
@@ -34637,7 +34502,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},
     [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},
     [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_NODE_WORKERS},
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS},
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {
@@ -34684,15 +34549,17 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     if (n < 1 || n > DLP_MAX_STAGES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..16 rows", n);
     memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
-    if ((rc = dlp_pipe_open(&t.p, &d, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_pipe_make(&t.p, &d, err)) != DLP_OK) return rc;
     return dlpi_opened(out, t.p, dlpi_table_rows(&t), err);
 }
 
-DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
-                          const dlp_pipe_desc *desc, dlp_error *err) {
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                         const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
-    return rc != DLP_OK ? rc : dlpi_opened(out, p, dlp_pipe_start(p), err);
+    if (rc != DLP_OK) return rc;
+    rc = desc != NULL && desc->later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
+    return dlpi_opened(out, p, rc, err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,

@@ -56,8 +56,8 @@
    The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
    collates, and load parts (the stage of a part queue may be of processes as any other).
    Subscribers are other programs, or threads, that take batches of the pipe, by a dlp_subscriber.
-   What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
-   dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
+   What a worker's callbacks see of the program's memory is a copy of it as it was in open, in
+   replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
    use pread, or open in worker_init.
    A worker process is in a process group of its own, with default signal handlers, but for SIGINT,
@@ -68,10 +68,10 @@
 
    Ways to start, by what the program has when it starts the pipe:
 
-     no threads yet      nothing to do: start forks
-     threads, a device   dlp_pipe_fork before they are made, dlp_pipe_start afterwards; or
+     no threads yet      nothing to do: open forks
+     threads, a device   open with `later` before they are made, dlp_pipe_start afterwards; or
                          shm.allow_fork_with_threads
-   Without one of these start refuses: DLP_ERR_STATE.
+   Without one of these open refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
    By SIGKILL at any instruction, or any other way:
@@ -166,15 +166,6 @@ typedef struct dlp_shm_desc {
         wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
 } dlp_shm_desc;
-
-/* Start the worker processes now, before start: for programs that make threads or open a device in
-   between. What workers see of this process's memory is how it is at this moment. The pipe's wiring
-   is complete; afterwards only start may follow. A program that must have threads before it knows
-   its pipes forks first of all a process that opens them and serves their batches by name
-   (share, serve_only, dlp_shm_serve), to which it subscribes.
-   Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
-   after start - consumer - allocates all that is shared. */
-DLPDEF int dlp_pipe_fork(dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-names      NAMED PIPES
@@ -2843,7 +2834,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (dlp_pipe_fork), or set shm.allow_fork_with_threads",
+             "earlier (later of the pipe's desc), or set shm.allow_fork_with_threads",
              n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
@@ -3015,13 +3006,6 @@ static const dlpi_beside_ops *dlpi_shm = &dlpi_shm_table;
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
-
-DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
-    if (p == NULL) return DLP_ERR_ARG;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->prepared) return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
-    return dlpi_prepare(p);
-}
 
 /* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
 static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {

@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     int n = 0, status;
     if (t == MAP_FAILED || actors < 1 || actors > 16) return 1;
     if (dlp_push_open(&nodes[0].push.source, &lanes, &err) != DLP_OK ||
-        dlp_nodes_open(&pipe, DLP_NODES(nodes), NULL, &err) != DLP_OK)
+        dlp_pipe_open(&pipe, DLP_NODES(nodes), NULL, &err) != DLP_OK)
         return fprintf(stderr, "%s\n", err.message), 1;
     dlp_push *push = nodes[0].push.source;
     for (int i = 1; i <= actors; i++) pids[i] = start_actor(push, t, (uint32_t)i, (uint64_t)i);

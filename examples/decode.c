@@ -93,7 +93,7 @@ int main(int argc, char **argv) {
         if (c == '?')
             return fputs("usage: decode [-k in_flight] [-w workers] [-c cells]\n", stderr), 2;
     }
-    if (dlp_nodes_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
         return puts(err.message), 1;
     if (dlp_pipe_plan(p, &plan) == DLP_OK)
         for (uint32_t i = 0; i < plan.n_lines && i < 3; i++)

@@ -136,7 +136,7 @@ static int run(const char *what, const dlp_node *nodes, uint32_t n) {
     if (dlp_nodes_plan(nodes, n, &desc, &plan, &err) != DLP_OK) return said(what, &err);
     dlp_plan_format(&plan, text, sizeof text);
     if (!quiet) printf("---- %s\n%s", what, text);
-    if (dlp_nodes_open(&p, nodes, n, &desc, &err) != DLP_OK) return said(what, &err);
+    if (dlp_pipe_open(&p, nodes, n, &desc, &err) != DLP_OK) return said(what, &err);
     while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         for (uint32_t f = 0; f < b->n_fields; f++) hash = hashed(hash, &b->fields[f]);
         rows += b->count;

@@ -85,7 +85,7 @@ static int zipped(uint32_t in_flight) {
     dlp_pipe *p;
     int rows, wrong = 0;
     for (int32_t i = 0; i < PICTURES; i++) labels[i] = i * 7 % 10;
-    if (dlp_nodes_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
         return puts(err.message), -1;
     rows = take_all(p, zip_wrong, labels, &wrong);
     printf("zipped: %d rows, %d wrong\n", rows, wrong);
@@ -125,7 +125,7 @@ static int mixed(int32_t workers) {
          .workers = {.num_workers = workers}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 40}, .queue = {.capacity = 4}},
     };
-    if (dlp_nodes_open(&p, DLP_NODES(nodes), NULL, &err) != DLP_OK) return puts(err.message), -1;
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &err) != DLP_OK) return puts(err.message), -1;
     rows = take_all(p, mix_wrong, mix, &wrong);
     if (dlp_pipe_stats(p, &s) == DLP_OK)
         printf("mixed: %d rows, %d wrong; quick %d, slow %d\n", rows, wrong,

@@ -37,31 +37,32 @@ static int64_t agree(void *user, int64_t mine, int most) {
 static int fetch(void *user, dlp_item *item) {
     (void)user;
     *(uint64_t *)item->data[0] = item->index;
-    return dlp_hash(item->index, 1, 2, 3) % 3 == 0 ? 0 : DLP_SKIP; /* a third is of use */
+    return 0;
+}
+
+static int keep(void *user, const dlp_item *item) {
+    (void)user;
+    return dlp_hash(item->index, 1, 2, 3) % 3 == 0; /* a third is of use */
 }
 
 static dlp_pipe *open_pipe(bool drop, int epochs, int workers) {
     static const dlp_field field = {.name = "number", .dtype = DLP_U64};
-    const dlp_dataset items = {
-        .n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch, .filter = 1};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 7};
-    const dlp_repeat_desc repeat = {.epochs = epochs};
-    const dlp_expand_desc filter = {
-        .streams = STREAMS, .agree = agree, .workers = {.num_workers = workers}};
-    const dlp_fetch_desc fetch_desc = {.dataset = &items};
-    const dlp_batch_desc batch = {.batch_size = BATCH,
-                                  .last = drop ? DLP_LAST_DROP : DLP_LAST_PARTIAL};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &field, .n_fields = 1},
+         .workers = {.num_workers = workers}},
+        {.name = "filter", .verb = DLP_FILTER, .filter = {.keep = keep}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = BATCH, .last = drop ? DLP_LAST_DROP : DLP_LAST_PARTIAL}}};
+    dlp_pipe_desc desc = {.seed = 7, .epochs = epochs, .streams = STREAMS, .agree = agree};
     dlp_pipe *p = NULL;
     dlp_error err;
-    if (dlp_ranks_from_env(&sampler.rank, &sampler.world_size, &err) != DLP_OK ||
-        dlp_pipe_open(&p, NULL, &err) != DLP_OK)
+    if (dlp_ranks_from_env(&desc.rank, &desc.world_size, &err) != DLP_OK ||
+        dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) != DLP_OK)
         give_up(&err);
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_expand(p, &filter);
-    dlp_pipe_add_fetch(p, &fetch_desc);
-    dlp_pipe_add_batch(p, &batch);
-    if (dlp_pipe_start(p) != DLP_OK) give_up(dlp_pipe_error(p));
     return p;
 }
 

@@ -73,7 +73,7 @@ static int epoch(const char *what, dlp_pack_desc pack) {
     dlp_error err;
     static dlp_stats stats;
     int rc;
-    if (dlp_nodes_open(&pipe, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
+    if (dlp_pipe_open(&pipe, DLP_NODES(nodes), &(dlp_pipe_desc){.seed = 1}, &err) != DLP_OK)
         return puts(err.message), 1;
     while ((rc = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         labels += step(batch, &sum);

@@ -213,7 +213,7 @@ static int open_rank(const options *o, int rank, const dlp_state *from, dlp_pipe
                                 .world_size = (uint32_t)o->ranks,
                                 .resume = from};
     dlp_error err;
-    if (dlp_nodes_open(p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return 1;
+    if (dlp_pipe_open(p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return 1;
     return fprintf(stderr, "positions: %s %s: %s\n", err.stage, err.field, err.message), 0;
 }
 

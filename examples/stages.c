@@ -129,7 +129,7 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     dlp_pipe *p = NULL;
     dlp_error err;
     char words[512];
-    if (dlp_nodes_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return p;
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return p;
     dlp_error_format(&err, words, sizeof words);
     return fprintf(stderr, "%s\n", words), NULL;
 }

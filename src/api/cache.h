@@ -16,6 +16,3 @@ typedef struct dlp_cache_desc {
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
                                  cells for all items is not taken */
 } dlp_cache_desc;
-
-/* As dlp_pipe_add_map. */
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);

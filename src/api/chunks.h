@@ -135,8 +135,8 @@ typedef struct dlp_chunks_desc {
 
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is then the consumer - allocates all there is.
+   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
+   the consumer - allocates all there is.
    Source: chunked loading with double buffering, as deepcpp does it. */
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
 

@@ -81,8 +81,8 @@ typedef struct dlp_dataset {
     int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
                                  then 0 */
     int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
-                                 batches stay full: >>expand. A loader sees to it; in a pipe of
-                                 one's own dlp_pipe_add_expand stands before fetch */
+                                 batches stay full: >>expand. A loader sees to it; a table has
+                                 filter nodes (>>graph) instead */
     const struct dlpi_reader *reader; /* as the wire of a source of the library leaves it; else
                                          NULL */
     const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.

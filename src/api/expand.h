@@ -6,16 +6,15 @@
    A stage that makes several items, or none, of one: documents cut up, games into positions, what
    is not good enough left out. Batches stay full, and each item that was made comes once.
 
-     sampler -> [repeat] -> expand --------------------> fetch -> [item maps] -> batch ...
-                            fetch's callback writes the  copies an item
-                            input, expand makes items    into its row
+     list -> fetch ------> expand -------> [item maps] -> batch ...
+             writes the    makes items,    see a row, into which
+             input         in a cell       an item is copied
 
-   The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
-   fetch, for each dataset index, and then expand; fetch's own workers but copy. Where a batch is a
-   few KiB next copies it in less time than it would wait for one of those: without them
-   (num_workers 0), as in a loader up to 4 KiB, it does. expand NULL is a filter: an item is what
-   fetch writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items
-   after it are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
+   The workers of an expander call what the dataset has for fetch, for each dataset index, and then
+   expand; batch.copy_workers but copy. Where a batch is a few KiB next copies it in less time than
+   it would wait for one of those. expand NULL is a filter of a loader: an item is what fetch
+   writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it
+   are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
    each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
    dlp_item_random in these callbacks goes by the index and the pass. */
 
@@ -53,11 +52,6 @@ typedef struct dlp_expand_desc {
     void *agree_user;                                     /* borrowed until close */
     int32_t shared_streams;                               /* as there */
 } dlp_expand_desc;
-
-/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
-   fetch sequential.
-   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
-DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
 
 /* The place of the next item, zeros, to be written: data, and length of ragged fields.
    x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,

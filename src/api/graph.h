@@ -21,7 +21,7 @@
 
      dlp_pipe_desc desc = {.seed = 1, .epochs = 3};
 
-     if (dlp_nodes_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
+     if (dlp_pipe_open(&pipe, DLP_NODES(nodes), &desc, &err) != DLP_OK) puts(err.message);
 
      verb           what the node does                         where it may stand
      DLP_LIST       gives the numbers of items, in an order    first
@@ -77,7 +77,7 @@ enum {
     DLP_CACHE = 13,  /* needs: cache */
     DLP_SPLIT = 14,  /* needs: split */
     DLP_GUARD = 15,  /* needs: guard */
-    DLP_VERBS = 16
+    DLP_VERBS
 };
 
 /* Which items a pipe reads, and in which order. */
@@ -127,9 +127,9 @@ typedef struct dlp_node_map {
     void *user;                                                     /* borrowed until close */
     const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
     uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    const char *ends; /* names of fields that end here, with a blank between two names: the fetch
-                         node above has written them, and only other fetch nodes are between the
-                         two. Once in a pipe; NULL: none */
+    const char *ends; /* names of fields that end here, with a blank between two names. One fetch
+                         node above has written them. Only other fetch nodes and guard nodes are
+                         between the two. Once in a pipe; NULL: none */
 } dlp_node_map;
 
 typedef struct dlp_node_batch {
@@ -197,20 +197,31 @@ typedef struct dlp_node {
 /* A table and its length, as the two arguments of a call. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
-/* Check a table, plan the pipe, allocate all that there is to allocate, and start the workers.
+/* Check a table, plan the pipe, hold the plan against the limits, allocate all that there is to
+   allocate, and start the workers (desc.later: dlp_pipe_start starts them).
    out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
    borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
    NULL is {0}. err: may be NULL; its stage is the name of a row.
-   Returns DLP_OK; DLP_ERR_ARG (a field); DLP_ERR_GRAPH (rows that do not go together); or what
-   dlp_pipe_start returns. After a failure nothing is left to close.
-   Any thread, which is then the consumer. Allocates all that there is to allocate. */
-DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
-                          const dlp_pipe_desc *desc, dlp_error *err);
+   Returns DLP_OK, or, and then nothing is left to close:
+     DLP_ERR_ARG           a field
+     DLP_ERR_GRAPH         rows that do not go together
+     DLP_ERR_UNSUPPORTED   a placement
+     DLP_ERR_LIMIT         limit_bytes, the budget, the memory cgroup, available memory, address
+                           space, ulimit -f of worker processes; the message has the sum
+     DLP_ERR_MEMORY
+     DLP_ERR_SYSTEM        no thread could be made
+     DLP_ERR_RESUME        the state in resume does not fit; the field names what differs
+     DLP_ERR_CORRUPT       it is none
+     DLP_ERR_DEVICE
+     DLP_ERR_CALLBACK      a count, an inline worker_init, a batch sampler that resumes
+   Any thread, which is then the consumer. Waits for no worker. */
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                         const dlp_pipe_desc *desc, dlp_error *err);
 
 /* Check a table, and tell what its pipe would take. It starts no thread, opens no descriptor, and
    has none of the pipe's memory, so all ranks of a job can be planned on one machine.
-   out: written on success. The others: as of dlp_nodes_open.
-   Returns as dlp_nodes_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
+   out: written on success. The others: as of dlp_pipe_open.
+   Returns as dlp_pipe_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
 

@@ -16,21 +16,11 @@ typedef struct dlp_guard_field {
     int32_t allow_inf; /* 1: infinities are none, whatever the range */
 } dlp_guard_field;
 
-typedef struct dlp_guard_desc {
-    const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
-    uint32_t n_fields;
-    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
-} dlp_guard_desc;
-
 /* A node (>>graph) that looks at fields of items. */
 typedef struct dlp_node_guard {
     const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
     uint32_t n_fields;
 } dlp_node_guard;
-
-/* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
-   found by plan and start (DLP_ERR_ARG). */
-DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc);
 
 /* Items that failed. In dlp_stage_stats.own, of all fields together, in this order. */
 typedef struct dlp_guard_stats {

@@ -3,10 +3,11 @@
 #include "api/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>join       SEVERAL DATASETS IN ONE PIPE
-   A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
-   own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
-   come from an object store by hundreds of requests, and their labels out of a file by one worker.
-   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
+   A second fetch node (>>graph), or an entry of a loader's joins, fetches out of a dataset of its
+   own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
+   So images may come from an object store by hundreds of requests, and their labels out of a file
+   by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
+   DLP_JOIN_ZIP. What dlp_files_wire and the like fill in is its desc's fetch.
 
      DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
                     fields of all, out of item i of each. Callbacks of a stage see the fields that
@@ -33,19 +34,15 @@
 
 enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
 
+/* What its dataset must be to the others is found by open (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with
+     streams, pushed items   nobody says which of another dataset's items goes with one: push both
+     views into chunks       rows are not written one by one: put the fields into the chunks
+     scratch amid a mix      all of its datasets write them: let the fields end after the last of it
+     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
+     parts without counts    others in the callback that reads the input
+     parts (a mix alone)     their order is that of one manifest: put all parts into it */
 typedef struct dlp_join_desc {
     dlp_fetch_desc fetch; /* as of a fetch stage. The name, if NULL, is "join"; idempotent is not
                              read. Without open_end and filter */
     int32_t how;          /* DLP_JOIN_* */
 } dlp_join_desc;
-
-/* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
-   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). A loader's desc has joins,
-   too. Not with
-     streams, pushed items   nobody says which of another dataset's items goes with one: push both
-     views into chunks       rows are not written one by one: put the fields into the chunks
-     scratch amid a mix      all of its datasets write them: add them after the last of it
-     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
-     parts without counts    others in the callback that reads the input
-     parts (a mix alone)     their order is that of one manifest: put all parts into it */
-DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);

@@ -49,8 +49,8 @@ typedef struct dlp_loader_desc {
 
 /* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is then the consumer - allocates all there is.
+   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
+   the consumer - allocates all there is.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */

@@ -4,13 +4,13 @@
 #include "api/batch.h"
 /* ---------------------------------------------------------------------------------------------
    >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
-   What trains on rows of T tokens reads documents of any length. The stage stands before fetch, as
-   an expander does: its workers call what the dataset has for fetch, for each dataset index, which
-   writes a document; fetch's own workers copy pieces of documents into rows, each token once.
+   What trains on rows of T tokens reads documents of any length. The workers of a pack node call
+   what the dataset has for fetch, for each dataset index, which writes a document;
+   batch.copy_workers copy pieces of documents into rows, each token once.
 
-     sampler -> [repeat] -> pack ----------------------> fetch -> [item maps] -> batch ...
-                            fetch's callback writes a    copies pieces of
-                            document into a cell         documents into a row
+     list -> fetch ------> pack -----------> [item maps] -> batch ...
+             writes a      keeps it in a     see a row, into which
+             document      cell              pieces are copied
 
    The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
    and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
@@ -77,11 +77,6 @@ typedef struct dlp_pack_desc {
     void *agree_user;                                     /* borrowed until close */
     int32_t shared_streams;                               /* as of >>found */
 } dlp_pack_desc;
-
-/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
-   fetch sequential; a dataset's filter may be 1.
-   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
-DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc);
 
 /* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
    attention's varlen interface: cu_seqlens_q and _k, max_seqlen) out of those of its rows, over the

@@ -82,13 +82,6 @@ typedef struct dlp_part_desc {
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
-/* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
-   dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
-   of the same part.
-   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - consumer - allocates 8
-   bytes a part. */
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
-
 typedef struct dlp_parts_desc {
     dlp_part_desc parts;
     dlp_loader_desc loader; /* all as there; shuffle: parts and items are shuffled */

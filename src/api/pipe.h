@@ -3,13 +3,14 @@
 #include "api/samplers.h"
 #include "api/stages.h"
 /* ---------------------------------------------------------------------------------------------
-   >>pipe       WIRING, RUNNING
-   open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
-   call's comment: parameters - what it returns - threads - whether it waits or allocates.
-   "Consumer": the thread that calls next and release; one at a time, which may be any. */
+   >>pipe       RUNNING
+   open -> next, release ... -> close. dlp_pipe_open (>>graph) opens what a table of nodes says, and
+   dlp_loader_open (>>loader) what a loader's desc says. Fields of a call's comment: parameters -
+   what it returns - threads - whether it waits or allocates. "Consumer": the thread that calls next
+   and release; one at a time, which may be any. */
 
 typedef struct dlp_pipe dlp_pipe;
-typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
+typedef int32_t dlp_stage; /* a stage of a pipe: its number in statistics and errors */
 
 /* A byte limit that several pipes share; zero used before the first. Pipes may start in several
    threads. A pipe gives its bytes back when it is freed. */
@@ -55,8 +56,8 @@ typedef struct dlp_pipe_desc {
     const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
                                   trace_bytes each */
     uint32_t n_counters;
-    /* What holds for a table (>>graph). A pipe that is made of stages, and a loader, have these in
-       the descs of their stages, which say more about each field; here they are 0 then. */
+    /* What holds for a table (>>graph). A loader has these in its own desc, which says more about
+       each field; here they are 0 then. */
     uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1 */
     uint64_t seed;    /* any value */
     int64_t epochs;   /* 0: one; DLP_FOREVER */
@@ -67,40 +68,13 @@ typedef struct dlp_pipe_desc {
     int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
     int32_t shared_streams;    /* 1: world_size need not divide streams (>>found) */
     uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
+    int32_t later; /* 1: open makes no threads and opens no device; dlp_pipe_start does. Worker
+                      processes are forked by open */
     int (*set_epoch)(void *user, uint64_t epoch);         /* as of dlp_repeat_desc; NULL: none */
     void *set_epoch_user;                                 /* borrowed until close */
     int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found; NULL: none */
     void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
-
-/* Make a pipe without stages.
-   out: the pipe, to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL -
-   returns DLP_OK, DLP_ERR_ARG (err->field names the field), DLP_ERR_MEMORY - any thread - allocates
-   the pipe's own record only, does not wait. */
-DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err);
-
-/* Add a stage. Stages are chained in the order in which they are added, unless a link says
-   otherwise.
-   desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
-   (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
-   add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
-   or the code of an error before - consumer - does not wait. An error stays with the pipe: it is
-   enough to look at what start returns. */
-DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
-
-/* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
-   [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing. Needed
-   only for another order than that of adding: a stage that no link leads to follows the one added
-   before it, unless that one is linked to another; then it is an error that names it.
-   from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
-   such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
-   before - consumer - does not wait or allocate. */
-DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
    reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap
@@ -142,11 +116,11 @@ typedef struct dlp_plan {
     dlp_link links[DLP_MAX_LINKS];
 } dlp_plan;
 
-/* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
-   Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
-   sum; start refuses it.
-   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
-   stage), or the code of an error before - consumer - does not wait; allocates nothing. */
+/* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
+   dlp_nodes_plan tells them before anything is allocated. What is above 2^64 stays at UINT64_MAX,
+   in lines and in the sum; open refuses it.
+   out: written on success - returns DLP_OK, DLP_ERR_ARG, or the code of an error before - consumer
+   - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links.
@@ -158,7 +132,7 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
    DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before start - consumer - does not wait or
+   planned nor started), or the code of an error before - consumer - does not wait or
    allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
    those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
@@ -169,13 +143,12 @@ DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out);
 DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out);
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
 
-/* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
-   Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
-   available memory, address space: the message has the sum; of worker processes, ulimit -f),
-   DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
-   resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
-   batch sampler that resumes), DLP_ERR_STATE (started already) - consumer - allocates; waits for no
-   worker. After a failure: close. */
+/* Start a pipe that was opened with later: open the device, make threads. What worker processes see
+   of this process's memory is how it was when the pipe was opened. A program that must have threads
+   before it knows its pipes forks first of all a process that opens them and serves their batches
+   by name (share, serve_only, dlp_shm_serve), to which it subscribes.
+   Returns what dlp_pipe_open returns of them; DLP_ERR_STATE (started already) - consumer -
+   allocates; waits for no worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the consumer: wait for it without end.

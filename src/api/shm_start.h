@@ -33,12 +33,3 @@ typedef struct dlp_shm_desc {
         wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
 } dlp_shm_desc;
-
-/* Start the worker processes now, before start: for programs that make threads or open a device in
-   between. What workers see of this process's memory is how it is at this moment. The pipe's wiring
-   is complete; afterwards only start may follow. A program that must have threads before it knows
-   its pipes forks first of all a process that opens them and serves their batches by name
-   (share, serve_only, dlp_shm_serve), to which it subscribes.
-   Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
-   after start - consumer - allocates all that is shared. */
-DLPDEF int dlp_pipe_fork(dlp_pipe *p);

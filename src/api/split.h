@@ -6,9 +6,10 @@
    pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
    chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
 
-     dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
-     dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
-     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
+     ... list, fetch: item i of the dataset has rows i * 4096 and so on
+     {.name = "chunk", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
+     {.name = "views", .verb = DLP_SPLIT, .split = {.chunk_rows = 4096, .n_rows = n,
+                                                    .batch_size = 64}} */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
@@ -31,6 +32,3 @@ typedef struct dlp_split_desc {
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
 } dlp_split_desc;
-
-/* As dlp_pipe_add_map. */
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);

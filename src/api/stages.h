@@ -156,16 +156,6 @@ typedef struct dlp_batch_desc {
                                  batch_workers there is nobody: no callbacks, retries or limits */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
-   Cells are changed in place; count, index and shapes stay. */
-typedef struct dlp_map_desc {
-    dlp_item_fn item; /* lengths of ragged fields may be changed */
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure, best
-                                                                         by dlp_fail */
-    void *user;                                                     /* borrowed until close */
-    dlp_workers_desc workers;
-} dlp_map_desc;
-
 /* A device, as the transfer stage sees it. open, register_memory, alloc: called by start; free,
    unregister_memory, close: by close (or the last release); copy, record, done: by the transfer
    thread, or, inline, by next. Functions return 0 or failure (DLP_ERR_DEVICE). */

@@ -16,70 +16,26 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
     return DLP_ERR_ARG;
 }
 
-/* The links, and where none leads to a stage, that from the stage added before it. Done again by
-   each plan and start: stages and links may have come since. */
-static void dlpi_chain(dlp_pipe *p) {
+/* Each stage follows the one that was added before it. Done again by each plan and start. */
+static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
-        p->stages[i].next = p->stages[i].link_next;
-        p->stages[i].prev = p->stages[i].link_prev;
-        p->stages[i].held = 0;
-    }
-    for (int i = 1; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i], *before = st - 1;
-        if (st->prev >= 0 || st->ops->begins || before->next >= 0) continue;
-        before->next = i;
+        dlpi_stage *st = &p->stages[i];
+        const int rank = st->ops->rank, before = i > 0 ? p->stages[i - 1].ops->rank : 0;
         st->prev = i - 1;
-    }
-}
-
-static int dlpi_check_chain(dlp_pipe *p, int first) {
-    int seen = 0, before = 0;
-    uint32_t visited = 0;
-    for (int at = first; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
-        int rank = st->ops->rank;
-        if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
-        if (rank < before || (rank == before && !st->ops->many))
+        st->next = i + 1 < p->n_stages ? i + 1 : -1;
+        st->held = 0;
+        if (i > 0 && (rank < before || (rank == before && !st->ops->many)))
             return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                                rank < before
                                    ? "stage \"%s\" can't follow \"%s\": it must come before"
-                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of "
-                                     "them",
-                               st->name, p->stages[st->prev].name);
-        before = rank;
-        visited |= 1u << at;
+                                   : "stage \"%s\" can't follow \"%s\": a pipe has one of them",
+                               st->name, p->stages[i - 1].name);
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         dlpi_roles_take(p, st);
     }
-    for (int i = 0; i < p->n_stages; i++)
-        if (i != first && p->stages[i].prev < 0)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  i == 0 ? "no stage leads to this one: add the sampler first"
-                                         : "no stage leads to this one: that added before it has "
-                                           "a link to another");
-    for (int i = 0; i < p->n_stages; i++)
-        if ((visited >> i & 1u) == 0)
-            return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
-    return DLP_OK;
-}
-
-static int dlpi_check_graph(dlp_pipe *p) {
-    int first = -1, rc;
-    dlpi_chain(p);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->begins) {
-            if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
-            first = i;
-        }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
-    if (p->stages[first].prev >= 0)
-        return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
-    if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL)
-        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
-    if (p->batcher == NULL)
-        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
-    return DLP_OK;
+    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the pipe has no list");
+    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the pipe has no fetch");
+    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the pipe has no batch");
 }
 
 static int dlpi_check_sizes(dlp_pipe *p) {

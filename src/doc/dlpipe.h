@@ -24,7 +24,7 @@
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_nodes_open          a table of nodes, which says any of these and more (>>graph)
+          dlp_pipe_open          a table of nodes, which says any of these and more (>>graph)
           dlp_pipe_open           and stages added one by one (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
@@ -59,7 +59,7 @@
    Pipes, by hand and ready-made:
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
-   >>pipe           WIRING, RUNNING
+   >>pipe           RUNNING
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>join           SEVERAL DATASETS IN ONE PIPE
@@ -86,18 +86,17 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
    >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
-   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets
-   >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
-   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
-   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
-   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links
-   >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map
-   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer
-   >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build
-   >>impl-placement >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder
-   >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher >>impl-devices
-   >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict >>impl-beside >>impl-public
-   >>impl-graph
+   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region
+   >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
+   >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
+   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
+   >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-graph >>impl-dataset
+   >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map >>impl-cache
+   >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
+   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
+   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -221,7 +220,8 @@
    "Consumer": one thread at a time, which may be any; handing over is your lock.
 
      call                                              from              while the pipe runs
-     dlp_pipe_open, add_*, link, plan, start           consumer          plan only
+     dlp_pipe_open, dlp_nodes_plan                     any               -
+     dlp_pipe_plan, start                              consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
      dlp_arrays_chunks_open,
@@ -257,7 +257,7 @@
      async submit, reap           the stage's threads, each for its own worker_state
      locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
      download (files as parts)    in load, one at a time for each file
-     count (parts)                dlp_pipe_add_parts
+     count (parts)                open
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
                                   pure; while it runs no other item of its worker is completed
@@ -283,14 +283,12 @@
    descriptors is 0, 1 or 2, in a program that closed these either.
 
      when         allocates
-     open         the pipe's record; nothing per batch
-     add_*        a copy of affinity; 8 bytes for each part
      other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
                   paths, labels, names of classes
-     plan         nothing: the bytes of what start would allocate, line by line
-     start        one region (a sealed memfd or, where there is none, anonymous memory) with slots,
-                  cells, counters and trace rings; the process's own records; device buffers;
-                  threads
+     nodes_plan   a few KiB, until it returns: the bytes of what open would allocate, line by line
+     open         the pipe's record; one region (a sealed memfd or, where there is none, anonymous
+                  memory) with slots, cells, counters and trace rings; the process's own records;
+                  device buffers; threads (these two by start, with desc.later)
      workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
                   a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing

@@ -57,8 +57,8 @@
    The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
    collates, and load parts (the stage of a part queue may be of processes as any other).
    Subscribers are other programs, or threads, that take batches of the pipe, by a dlp_subscriber.
-   What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
-   dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
+   What a worker's callbacks see of the program's memory is a copy of it as it was in open, in
+   replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
    use pread, or open in worker_init.
    A worker process is in a process group of its own, with default signal handlers, but for SIGINT,
@@ -69,10 +69,10 @@
 
    Ways to start, by what the program has when it starts the pipe:
 
-     no threads yet      nothing to do: start forks
-     threads, a device   dlp_pipe_fork before they are made, dlp_pipe_start afterwards; or
+     no threads yet      nothing to do: open forks
+     threads, a device   open with `later` before they are made, dlp_pipe_start afterwards; or
                          shm.allow_fork_with_threads
-   Without one of these start refuses: DLP_ERR_STATE.
+   Without one of these open refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
    By SIGKILL at any instruction, or any other way:

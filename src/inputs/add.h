@@ -7,7 +7,7 @@
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
     dlpi_stage *st;
-    if (p->prepared || p->err.code != 0) return NULL;
+    if (p->err.code != 0) return NULL;
     if (p->n_stages == DLP_MAX_STAGES) {
         dlpi_bad_graph(p, name, "more than 16 stages");
         return NULL;
@@ -16,7 +16,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     memset(st, 0, sizeof *st);
     st->ops = ops;
     st->id = p->n_stages;
-    st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
+    st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
         dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
@@ -41,8 +41,4 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     st->begin = st->w.num_workers;
     p->n_stages++;
     return st->id;
-}
-
-static int dlpi_add_refused(const dlp_pipe *p) {
-    return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
 }

@@ -19,7 +19,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS without dlp_pipe_add_parts", order);
+                        "another order than DLP_ORDER_PARTS: nothing loads parts", order);
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
                        "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
                        p->source_stage->name);

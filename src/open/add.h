@@ -7,21 +7,18 @@
 #include "stages/map.h"
 #include "stages/sampler.h"
 #include "stages/transfer.h"
-DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
-                  "sampler", NULL);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
+    dlpi_stage *st = dlpi_add(
+        p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops, "sampler", NULL);
+    if (st == NULL) return p->err.code;
     *(dlp_sampler_desc *)st->self = *desc;
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, DLP_OK);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL)) == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_repeat_ops, "repeat", NULL);
+    if (st == NULL) return p->err.code;
     *(dlp_repeat_desc *)st->self = *desc;
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
@@ -31,37 +28,33 @@ static bool dlpi_last_expands(const dlp_pipe *p) {
     return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
-DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+    if (st == NULL) return p->err.code;
     if ((rc = dlpi_fetch_take(p, st, desc)) != DLP_OK) return rc;
     if (st->dataset->filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
-                        st->dataset->filter);
+        return dlpi_bad(p, st->name, "dataset.filter",
+                        "0: nothing before it makes items of its inputs", st->dataset->filter);
     return dlpi_added(p, st, dlpi_open_end_take(p, st));
 }
 
-DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_map(dlp_pipe *p, const dlpi_map_desc *desc) {
+    dlpi_stage *st =
+        dlpi_add(p, desc->batch ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &desc->workers);
+    if (st == NULL) return p->err.code;
     st->item = desc->item;
     st->batch = desc->batch;
     st->user = desc->user;
     return dlpi_added(p, st, dlpi_map_check(p, st));
 }
 
-DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
+static dlp_stage dlpi_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     dlp_batch_desc *d;
     dlpi_stage *st;
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_batch_ops, "batch", &desc->workers)) == NULL) return p->err.code;
     d = st->self;
     *d = *desc;
     st->collate = desc->collate;
@@ -72,11 +65,9 @@ DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL)) == NULL)
-        return dlpi_add_refused(p);
+static dlp_stage dlpi_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_transfer_ops, "transfer", NULL);
+    if (st == NULL) return p->err.code;
     dlpi_transfer_of(st)->d = *desc;
     dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
     st->w.num_workers = desc->threaded;

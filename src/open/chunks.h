@@ -162,12 +162,12 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_batch(p, &batch);
-    if (d->device) to_device = dlp_pipe_add_transfer(p, &transfer);
-    views = dlp_pipe_add_split(p, &split);
+    dlpi_add_sampler(p, &sampler);
+    dlpi_add_repeat(p, &repeat);
+    dlpi_add_fetch(p, &fetch);
+    dlpi_add_batch(p, &batch);
+    if (d->device) to_device = dlpi_add_transfer(p, &transfer);
+    views = dlpi_add_split(p, &split);
     if (p->err.code != 0) return p->err.code;
     dlpi_chunks_keep(p->stages[views].self, d, preload);
     dlpi_chunks_ahead(p, d, preload, p->stages[views].self);
@@ -222,7 +222,7 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *
 static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
                            dlp_error *err) {
     dlp_pipe *p;
-    int rc = dlp_pipe_open(&p, &d->pipe, err);
+    int rc = dlpi_pipe_make(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
         if (fits)

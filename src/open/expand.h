@@ -6,11 +6,9 @@
 #include "build/check.h"
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
 
-DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+    if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
 }
 
@@ -65,5 +63,5 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t 
     if (n > 2) n = 2;
     if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
     fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
-    return dlp_pipe_add_expand(p, &d);
+    return dlpi_add_expand(p, &d);
 }

@@ -3,9 +3,6 @@
 #include "open/node_ends.h"   /* needs: scratch */
 #include "open/node_makers.h" /* needs: parts */
 #include "open/node_fetch.h"
-#include "open/node_cache.h" /* needs: cache */
-#include "open/node_guard.h" /* needs: guard */
-#include "open/node_join.h"  /* needs: join */
 #include "open/open.h"
 #include "open/pipe.h"
 #include "open/split.h" /* needs: split */
@@ -47,16 +44,16 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
     to.batch_workers = to.workers.num_workers;
-    return dlp_pipe_add_batch(t->p, &to);
+    return dlpi_add_batch(t->p, &to);
 }
 
 static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
     if (node->queue.capacity > 256)
         return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
-    return dlp_pipe_add_transfer(
-        t->p, &(dlp_transfer_desc){.device = node->transfer.device,
-                                   .device_buffers = (int32_t)node->queue.capacity,
-                                   .threaded = node->workers.num_workers});
+    return dlpi_add_transfer(t->p,
+                             &(dlp_transfer_desc){.device = node->transfer.device,
+                                                  .device_buffers = (int32_t)node->queue.capacity,
+                                                  .threaded = node->workers.num_workers});
 }
 
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
@@ -67,14 +64,16 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
+#define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES)
 #define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
 #define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD},
     [DLP_PUSH] = {"push", dlpi_node_push_add, DLPI_NODE_BEGINS | DLPI_NODE_WORKERS},
-    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
-    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS},
+    [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
+    [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
     [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
     [DLP_OUT] = {"out", dlpi_node_out_add, 0},
@@ -82,10 +81,10 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
     [DLP_WINDOW] = {"window", dlpi_node_window_add, 0},                           /* needs: parts */
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},          /* needs: parts pack */
-    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},                 /* needs: cache */
-    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},                 /* needs: split */
-    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_NODE_WORKERS}, /* needs: guard */
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES},   /* needs: parts pack */
+    [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0},          /* needs: cache */
+    [DLP_SPLIT] = {"split", dlpi_node_split_add, 0},          /* needs: split */
+    [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS}, /* needs: guard */
 };
 
 static const dlpi_table_ops dlpi_table_kinds = {
@@ -132,15 +131,17 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     if (n < 1 || n > DLP_MAX_STAGES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..16 rows", n);
     memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
-    if ((rc = dlp_pipe_open(&t.p, &d, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_pipe_make(&t.p, &d, err)) != DLP_OK) return rc;
     return dlpi_opened(out, t.p, dlpi_table_rows(&t), err);
 }
 
-DLPDEF int dlp_nodes_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
-                          const dlp_pipe_desc *desc, dlp_error *err) {
+DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                         const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
-    return rc != DLP_OK ? rc : dlpi_opened(out, p, dlp_pipe_start(p), err);
+    if (rc != DLP_OK) return rc;
+    rc = desc != NULL && desc->later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
+    return dlpi_opened(out, p, rc, err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,

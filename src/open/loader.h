@@ -150,16 +150,16 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     if (rc != DLP_OK) return rc;
     if (source) l.sampler.order = source->order;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(p, &l.sampler);
-    dlp_pipe_add_repeat(p, &l.repeat);
+    dlpi_add_sampler(p, &l.sampler);
+    dlpi_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
     if (l.fetch.dataset->filter)                                    /* needs: parts */
         dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source); /* needs: parts */
-    dlp_pipe_add_fetch(p, &l.fetch);
-    for (uint32_t i = 0; i < d->n_joins; i++) dlp_pipe_add_join(p, &d->joins[i]); /* needs: join */
-    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);                     /* needs: cache */
-    dlp_pipe_add_batch(p, &l.batch);
-    if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
+    dlpi_add_fetch(p, &l.fetch);
+    for (uint32_t i = 0; i < d->n_joins; i++) dlpi_add_join(p, &d->joins[i]); /* needs: join */
+    if (d->cache.bytes > 0) dlpi_add_cache(p, &d->cache);                     /* needs: cache */
+    dlpi_add_batch(p, &l.batch);
+    if (d->transfer.device) dlpi_add_transfer(p, &d->transfer);
     return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
@@ -168,7 +168,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
     dlp_pipe *p;
     int rc;
     if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_pipe_make(&p, &desc->pipe, err)) != DLP_OK) return rc;
     return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
 

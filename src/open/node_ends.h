@@ -26,12 +26,12 @@ static uint32_t dlpi_names_count(const char *names) {
     return n;
 }
 
-/* The map after a fetch in which fields may end; only other fetches are between. NULL: none. */
+/* The map after a fetch in which fields may end. NULL: none. */
 static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
     for (uint32_t i = t->at + 1; i < t->n; i++) {
         const dlp_node *node = &t->nodes[i];
         if (node->verb == DLP_MAP && node->map.ends != NULL) return node;
-        if (node->verb != DLP_FETCH) return NULL;
+        if ((dlpi_verb_of(t, node)->is & DLPI_NODE_PASSES) == 0) return NULL;
     }
     return NULL;
 }
@@ -69,22 +69,17 @@ static int dlpi_ends_part(dlpi_table *t, const dlp_node *node, const dlp_dataset
 }
 
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
-    const dlp_scratch_desc d = {.fields = e->fields + e->stay,
-                                .n_fields = e->all - e->stay,
-                                .n_cells = node->queue.capacity};
+    const dlpi_scratch_desc d = {.fields = e->fields + e->stay,
+                                 .n_fields = e->all - e->stay,
+                                 .n_cells = node->queue.capacity};
     t->p->node = "scratch";
-    return dlp_pipe_add_scratch(t->p, &d);
+    return dlpi_add_scratch(t->p, &d);
 }
 
-/* The fields that a row adds to those of the rows above it. */
-static const dlp_field *dlpi_node_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = NULL;
+static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row, uint32_t *n) {
+    const dlpi_verb *verb = dlpi_verb_of(t, row);
     *n = 0;
-    if (node->verb == DLP_MAP) return *n = node->map.n_fields, node->map.fields;
-    if (node->verb != DLP_FETCH || node->fetch.of > 1) return NULL; /* a mix has fields once */
-    if (node->fetch.source != NULL) ds = node->fetch.source->dataset;
-    *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
-    return ds != NULL ? ds->fields : node->fetch.fields;
+    return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
 /* How a map in which fields end sees the fields: in the order of the table. The row has those that
@@ -94,10 +89,10 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
-                           "fetch nodes between",
+                           "fetch and guard nodes between",
                            map->map.ends);
     for (const dlp_node *row = t->nodes; row <= map; row++) {
-        const dlp_field *f = dlpi_node_fields(row, &n);
+        const dlp_field *f = dlpi_row_fields(t, row, &n);
         if (all + n > DLP_MAX_FIELDS)
             return dlpi_bad(t->p, row->name, "n_fields", "16 at most, with those of the rows above",
                             all + n);
@@ -108,7 +103,7 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
     }
     left = stay;
     for (const dlp_node *row = map + 1; left == 0 && row < t->nodes + t->n; row++, left = n)
-        dlpi_node_fields(row, &n);
+        dlpi_row_fields(t, row, &n);
     if (left == 0)
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends leaves no field for the batch; let the map add one");

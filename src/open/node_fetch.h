@@ -133,12 +133,19 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch, and this header is without joins");
-    rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlp_pipe_add_fetch(t->p, &f);
+    rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) t->fetchers = f.workers.num_workers;
     t->fetched = true;
     dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
     return e.all > e.stay ? t->ops->ends(t, node, &e) : DLP_OK;
+}
+
+static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n) {
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
+    if (node->fetch.of > 1) return NULL; /* a mix has fields once */
+    *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
+    return ds != NULL ? ds->fields : node->fetch.fields;
 }
 
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
@@ -147,20 +154,25 @@ static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    rc = dlp_pipe_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
-                                                        .rank = t->d->rank,
-                                                        .world_size = t->d->world_size,
-                                                        .allow_uneven = t->d->allow_uneven});
+    rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
+                                                    .rank = t->d->rank,
+                                                    .world_size = t->d->world_size,
+                                                    .allow_uneven = t->d->allow_uneven});
     if (rc < 0) return rc;
     if ((rc = dlpi_node_repeat(t)) < 0) return rc;
     t->p->node = node->name;
     dlp_push_wire(node->push.source, &ds, &f.workers);
     f.dataset = &ds;
     t->fetched = true;
-    return dlp_pipe_add_fetch(t->p, &f);
+    return dlpi_add_fetch(t->p, &f);
 }
 
 /* ---- map ---- */
+
+static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) {
+    *n = node->map.n_fields;
+    return node->map.fields;
+}
 
 /* A map's desc has one callback, that of its place. */
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
@@ -187,10 +199,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                  ? t->ops->see(t, node, &seen)
                  : dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
     if (rc != DLP_OK) return rc;
-    rc = dlp_pipe_add_map(t->p, &(dlp_map_desc){.item = m->item,
-                                                .batch = m->batch,
-                                                .user = m->user,
-                                                .workers = dlpi_node_workers(t, node)});
+    rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
+                                             .batch = m->batch,
+                                             .user = m->user,
+                                             .workers = dlpi_node_workers(t, node)});
     if (rc < 0 || m->batch != NULL) return rc;
     st = &t->p->stages[rc];
     dlpi_seeing_take(st, st->self, &seen);

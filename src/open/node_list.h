@@ -1,16 +1,16 @@
 #pragma once
 /* tests: system/core/tables */
-#include "open/table.h"
+#include "inputs/table.h"
 #include "open/add.h"
 #include "order/mixing.h"
 /* ---- list: the sampler and the epochs ---- */
 
 static int dlpi_node_repeat(dlpi_table *t) {
     t->p->node = "repeat";
-    return dlp_pipe_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
-                                                        .epoch_end = t->d->epoch_end,
-                                                        .set_epoch = t->d->set_epoch,
-                                                        .set_epoch_user = t->d->set_epoch_user});
+    return dlpi_add_repeat(t->p, &(dlp_repeat_desc){.epochs = t->d->epochs,
+                                                    .epoch_end = t->d->epoch_end,
+                                                    .set_epoch = t->d->set_epoch,
+                                                    .set_epoch_user = t->d->set_epoch_user});
 }
 
 /* What the list's order and the pipe's desc both say is said once, or alike. */
@@ -71,6 +71,6 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
                         "0 before a load node, and with n_items, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
-    rc = dlp_pipe_add_sampler(t->p, &s);
+    rc = dlpi_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }

@@ -70,7 +70,7 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t, 1);
     t->unknown = true;
-    return dlp_pipe_add_parts(t->p, &d);
+    return dlpi_add_parts(t->p, &d);
 }
 
 /* ---- expand, filter, pack ---- */
@@ -213,7 +213,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
         k.queue_size = m->capacity;                                      /* needs: pack */
         k.workers = m->workers;                                          /* needs: pack */
         k.id = m->id;                                                    /* needs: pack */
-        return rc != DLP_OK ? rc : dlp_pipe_add_pack(t->p, &k);          /* needs: pack */
+        return rc != DLP_OK ? rc : dlpi_add_pack(t->p, &k);              /* needs: pack */
     }                                                                    /* needs: pack */
     if (m->maker != NULL) d = node->expand;
     if ((rc = dlpi_node_elsewhere(t, node, &d, DLPI_ROWS(of_expand))) != DLP_OK) return rc;
@@ -221,7 +221,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     d.workers = m->workers;
     d.id = m->id;
     d.window = dlpi_window_after(t, m->n);
-    return dlp_pipe_add_expand(t->p, &d);
+    return dlpi_add_expand(t->p, &d);
 }
 
 /* The stage that copies the items into rows. */
@@ -241,7 +241,7 @@ static int dlpi_makers_copies(dlpi_table *t, const dlpi_makers *m, dlp_fetch_des
     f->workers = (dlp_workers_desc){.num_workers = n, .placement = m->workers.placement};
     t->p->node = t->waits != NULL ? t->waits->name : "copy";
     t->fetched = t->copies = true;
-    return dlp_pipe_add_fetch(t->p, f);
+    return dlpi_add_fetch(t->p, f);
 }
 
 /* Rows like these stand together, behind the first fetch, or behind the list. */

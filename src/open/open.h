@@ -44,6 +44,7 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d, bool all) {
     if (d->epoch_end != 0) return "epoch_end";
     if (d->allow_uneven != 0) return "allow_uneven";
     if (d->rank != 0) return "rank";
+    if (d->later != 0) return "later";
     if (d->world_size != 0) return "world_size";
     if (d->set_epoch != NULL) return "set_epoch";
     return d->set_epoch_user != NULL ? "set_epoch_user" : NULL;
@@ -54,12 +55,12 @@ static int dlpi_run_check(dlp_pipe *p) {
     const char *field = dlpi_run_given(&p->d, true);
     if (field == NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
-                       "%s of the pipe's desc is for dlp_nodes_open; set it in the desc of the "
+                       "%s of the pipe's desc is for dlp_pipe_open; set it in the desc of the "
                        "sampler, repeat or the stage that has it",
                        field);
 }
 
-DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
+static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
     if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");

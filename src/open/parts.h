@@ -4,17 +4,16 @@
 #include "stages/parts.h"
 #include "stages/found.h"
 #include "open/loader.h"
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
+static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;
     bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
-    if (st == NULL) return dlpi_add_refused(p);
+    if (st == NULL) return p->err.code;
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
 static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
-    return dlp_pipe_add_parts(p, desc);
+    return dlpi_add_parts(p, desc);
 }
 
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {

@@ -5,21 +5,6 @@
 #include "device/dlpack.h"
 #include "open/ranks.h"
 #include "open/warn.h"
-DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
-    if (p == NULL) return DLP_ERR_ARG;
-    if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
-    if (from < 0 || from >= p->n_stages)
-        return dlpi_bad(p, "", "from", "a stage of this pipe", from);
-    if (to < 0 || to >= p->n_stages) return dlpi_bad(p, "", "to", "a stage of this pipe", to);
-    if (p->stages[from].link_next >= 0)
-        return dlpi_bad_graph(p, p->stages[from].name, "a stage is linked to one stage only");
-    if (p->stages[to].link_prev >= 0)
-        return dlpi_bad_graph(p, p->stages[to].name, "one stage only can be linked to this one");
-    p->stages[from].link_next = to;
-    p->stages[to].link_prev = from;
-    return DLP_OK;
-}
-
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }

@@ -3,7 +3,7 @@
 /* tests: system/stages/chunks, system/stages/parts */
 #include "stages/split.h"
 #include "build/check.h"
-#include "open/table.h"
+#include "inputs/table.h"
 /* ---- a split stage ---- */
 
 static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
@@ -53,12 +53,11 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
 }
 
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
+static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
     dlpi_split *c;
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
+    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return p->err.code;
     c = st->self;
     c->d = *desc;
     if ((rc = dlpi_split_check(p, st)) == DLP_OK)
@@ -67,5 +66,5 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
 }
 
 static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
-    return dlp_pipe_add_split(t->p, &node->split);
+    return dlpi_add_split(t->p, &node->split);
 }

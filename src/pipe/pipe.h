@@ -38,10 +38,9 @@ typedef struct dlpi_scope {
 
 typedef struct dlpi_stage {
     const dlpi_stage_ops *ops;
-    void *self;               /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;                   /* as added */
-    int link_next, link_prev; /* by dlp_pipe_link, -1 none */
-    int next, prev;           /* the chain, -1 none */
+    void *self;     /* [ops->self_bytes] what its kind keeps; NULL: nothing */
+    int id;         /* as added */
+    int next, prev; /* the chain, -1 none */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;

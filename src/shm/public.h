@@ -7,13 +7,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
 
-DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
-    if (p == NULL) return DLP_ERR_ARG;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->prepared) return p->err.code != 0 ? p->err.code : DLP_ERR_STATE;
-    return dlpi_prepare(p);
-}
-
 /* Go through the records in /dev/shm. Returns DLP_ERR_SYSTEM if that is not there. */
 static int dlpi_names_each(int (*each)(const char *name, const char *path, void *to), void *to) {
     DIR *dir = dlpi_dir_open(open(DLPI_SHM_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -100,7 +100,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (dlp_pipe_fork), or set shm.allow_fork_with_threads",
+             "earlier (later of the pipe's desc), or set shm.allow_fork_with_threads",
              n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }

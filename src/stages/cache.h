@@ -5,7 +5,7 @@
 #include "cells/fields.h"
 #include "fail/check.h"
 #include "slot/claim.h"
-#include "inputs/add.h"
+#include "inputs/table.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
@@ -223,12 +223,15 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .keeper = &dlpi_cache_keeper,
 };
 
-/* ---- public calls ---- */
+/* ---- a cache is added, by a row or a loader ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL);
+    if (st == NULL) return p->err.code;
     ((dlpi_cache *)st->self)->bytes = desc->bytes;
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
+}
+
+static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
+    return dlpi_add_cache(t->p, &node->cache);
 }

@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/guard */
 #include "api/guard.h"
-#include "inputs/add.h"
+#include "inputs/table.h"
 #include "work/recover.h"
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
@@ -41,6 +41,12 @@ typedef struct dlpi_guard_block {
 
 enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
 
+typedef struct dlpi_guard_desc {
+    const dlp_guard_field *fields; /* [n_fields] */
+    uint32_t n_fields;
+    dlp_workers_desc workers;
+} dlpi_guard_desc;
+
 typedef struct dlpi_guard { /* what the stage keeps */
     uint32_t n, id;
     uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
@@ -49,7 +55,7 @@ typedef struct dlpi_guard { /* what the stage keeps */
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
 
-static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
+static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d) {
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
@@ -245,16 +251,21 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .seen = dlpi_guard_seen,
 };
 
-/* ---- public calls ---- */
+/* ---- a guard is added by a row; public call ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
+static dlp_stage dlpi_add_guard(dlp_pipe *p, const dlpi_guard_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers);
+    if (st == NULL) return p->err.code;
     st->item = dlpi_guard_item;
     st->w.idempotent = 1; /* it changes nothing */
     return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
+}
+
+static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
+    const dlpi_guard_desc d = {.fields = node->guard.fields,
+                               .n_fields = node->guard.n_fields,
+                               .workers = dlpi_node_workers(t, node)};
+    return dlpi_add_guard(t->p, &d);
 }
 
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,

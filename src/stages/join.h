@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/join, system/stages/join_random, system/stages/join_hostile */
 #include "api/join.h"
-#include "inputs/add.h"
+#include "inputs/table.h"
 #include "inputs/dataset.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
@@ -135,12 +135,16 @@ static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
 
-/* ---- public calls ---- */
+/* ---- a join is added, by a row or a loader ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
-                  &desc->fetch.workers);
-    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
+                              &desc->fetch.workers);
+    return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
+
+/* The second fetch of a table, and each one after it. */
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }

@@ -5,6 +5,13 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
+typedef struct dlpi_map_desc { /* one of item and batch */
+    dlp_item_fn item;
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
+    void *user;
+    dlp_workers_desc workers;
+} dlpi_map_desc;
+
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",

@@ -78,6 +78,12 @@ typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its o
 
 enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
 
+typedef struct dlpi_scratch_desc {
+    const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
+    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
+    uint32_t n_cells;        /* 0: as many as >>scratch says */
+} dlpi_scratch_desc;
+
 typedef struct dlpi_scratch { /* what the stage keeps */
     uint32_t n, n_groups;     /* fields; groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
@@ -294,7 +300,7 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
 
 /* ---- what a desc may say ---- */
 
-static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch_desc *d) {
+static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
     if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
@@ -498,10 +504,7 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
 
 /* ---- public calls ---- */
 
-DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
-    return st == NULL ? dlpi_add_refused(p)
-                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
+static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlpi_scratch_desc *desc) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
+    return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
 }

@@ -88,87 +88,76 @@ static double filter(int workers) {
     return closed(p, take_all(p, items));
 }
 
-static double expander(int workers) {
-    dlp_dataset dataset = {.n_items = items / MADE, .fields = &word, .n_fields = 1};
-    dlp_fetch_desc copy = {.dataset = &dataset, .workers = {.num_workers = 0}};
-    dlp_expand_desc x = {.expand = expand, .max_out = MADE, .workers = {.num_workers = workers}};
-    dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
-    dlp_batch_desc batch = {.batch_size = BATCH};
-    dlp_sampler_desc sampler = {0};
+static double table(const dlp_node *nodes, uint32_t n) {
+    const dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
     dlp_pipe *p;
     dlp_error err;
-    dataset.fetch = fetch;
-    if (dlp_pipe_open(&p, &d, &err) != DLP_OK) return NAN;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_expand(p, &x);
-    dlp_pipe_add_fetch(p, &copy);
-    dlp_pipe_add_batch(p, &batch);
-    return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
+    if (dlp_pipe_open(&p, nodes, n, &d, &err) != DLP_OK) return NAN;
+    return closed(p, take_all(p, items));
 }
 
-/* how: DLP_JOIN_*. Half of a mix's items are each dataset's. */
-static double joined(int workers, int how) {
+static double expander(int workers) {
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = items / MADE}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &word, .n_fields = 1}},
+        {.name = "expand",
+         .verb = DLP_EXPAND,
+         .expand = {.expand = expand, .max_out = MADE},
+         .workers = {.num_workers = workers}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = BATCH, .copy_workers = DLP_NONE}}};
+    return table(DLP_NODES(nodes));
+}
+
+/* Half of a mix's items are each dataset's; a zip has another field. */
+static double joined(int workers, bool mixes) {
     static const dlp_field other = {"other", DLP_U64, 0, {0}, 0, 0};
-    uint64_t each = how == DLP_JOIN_MIX ? items / 2 : items;
-    const uint64_t halves[2] = {each, each};
-    dlp_mix_desc by_halves = {.n = 2, .n_items = halves};
-    dlp_dataset dataset = {.n_items = each, .fields = &word, .n_fields = 1}, second = dataset;
-    dlp_fetch_desc first = {.dataset = &dataset, .workers = {.num_workers = workers}};
-    dlp_join_desc join = {.fetch = {.dataset = &second, .workers = {.num_workers = workers}}};
-    dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
-    dlp_batch_desc batch = {.batch_size = BATCH};
-    dlp_sampler_desc sampler = {0};
+    const uint64_t halves[2] = {items / 2, items / 2};
+    const dlp_mix_desc by_halves = {.n = 2, .n_items = halves};
     dlp_mix *mix = NULL;
-    dlp_pipe *p;
     dlp_error err;
     double ns;
-    join.how = how;
-    dataset.fetch = second.fetch = fetch;
-    if (how == DLP_JOIN_ZIP) second.fields = &other;
-    if (how == DLP_JOIN_MIX && dlp_mix_open(&mix, &by_halves, &err) != DLP_OK) return NAN;
-    if (mix != NULL) dlp_mix_sampler(mix, &sampler);
-    if (dlp_pipe_open(&p, &d, &err) != DLP_OK) return NAN;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_fetch(p, &first);
-    dlp_pipe_add_join(p, &join);
-    dlp_pipe_add_batch(p, &batch);
-    ns = closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
+    if (mixes && dlp_mix_open(&mix, &by_halves, &err) != DLP_OK) return NAN;
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = mixes ? 0 : items, .mix = mix}},
+        {.name = "first",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &word, .n_fields = 1, .of = mixes},
+         .workers = {.num_workers = workers}},
+        {.name = "second",
+         .verb = DLP_FETCH,
+         .fetch =
+             {.fetch = fetch, .fields = mixes ? &word : &other, .n_fields = 1, .of = mixes ? 2 : 0},
+         .workers = {.num_workers = workers}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
+    ns = table(DLP_NODES(nodes));
     dlp_mix_close(mix);
     return ns;
 }
 
-static int fetch_read(void *user, dlp_item *it) {
+static int decode(void *user, dlp_item *it) { /* it sees raw, then word */
     (void)user;
-    *(uint64_t *)it->data[1] = it->index;
-    return 0;
-}
-
-static int fetch_made(void *user, dlp_item *it) {
-    (void)user;
-    *(uint64_t *)it->data[0] = *(const uint64_t *)it->data[1];
+    *(uint64_t *)it->data[1] = *(const uint64_t *)it->data[0];
     return 0;
 }
 
 static double in_a_row(int workers) {
     static const dlp_field raw = {"raw", DLP_U64, 0, {0}, 0, 0};
-    dlp_dataset dataset = {.n_items = items, .fields = &word, .n_fields = 1};
-    dlp_fetch_desc first = {.dataset = &dataset, .workers = {.num_workers = workers}};
-    dlp_scratch_desc scratch = {.fields = &raw, .n_fields = 1};
-    dlp_map_desc second = {.item = fetch_made, .workers = {.num_workers = workers}};
-    dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
-    dlp_batch_desc batch = {.batch_size = BATCH};
-    dlp_sampler_desc sampler = {0};
-    dlp_pipe *p;
-    dlp_error err;
-    dataset.fetch = fetch_read;
-    second.workers.idempotent = 1;
-    if (dlp_pipe_open(&p, &d, &err) != DLP_OK) return NAN;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_fetch(p, &first);
-    dlp_pipe_add_scratch(p, &scratch);
-    dlp_pipe_add_map(p, &second);
-    dlp_pipe_add_batch(p, &batch);
-    return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = items}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &raw, .n_fields = 1},
+         .workers = {.num_workers = workers}},
+        {.name = "decode",
+         .verb = DLP_MAP,
+         .map = {.item = decode, .fields = &word, .n_fields = 1, .ends = "raw"},
+         .workers = {.num_workers = workers, .idempotent = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
+    return table(DLP_NODES(nodes));
 }
 
 /* ---- push ---- */
@@ -256,8 +245,8 @@ static double bare(int producers) {
 
 /* ---- rounds ---- */
 
-static double zipped(int workers) { return joined(workers, DLP_JOIN_ZIP); }
-static double mixed(int workers) { return joined(workers, DLP_JOIN_MIX); }
+static double zipped(int workers) { return joined(workers, false); }
+static double mixed(int workers) { return joined(workers, true); }
 
 struct chain {
     const char *name;

@@ -15,19 +15,17 @@ static int fetch(void *user, dlp_item *item) {
 }
 
 static uint64_t plan_bytes(uint64_t n_items, uint32_t ranks) {
-    dlp_sampler_desc sampler = {
-        .order = DLP_ORDER_SHUFFLED, .rank = ranks - 1, .world_size = ranks};
-    dlp_dataset data = {.n_items = n_items, .fields = fields, .n_fields = 2, .fetch = fetch};
-    dlp_fetch_desc fetching = {.dataset = &data, .workers = {.num_workers = 8}};
-    dlp_batch_desc batching = {.batch_size = ROWS * ranks};
-    dlp_pipe *p = NULL;
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = n_items, .shuffle = 1}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = fields, .n_fields = 2},
+         .workers = {.num_workers = 8}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS * ranks}}};
+    const dlp_pipe_desc desc = {.rank = ranks - 1, .world_size = ranks};
     dlp_plan plan = {0};
-    if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return 0;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_fetch(p, &fetching);
-    dlp_pipe_add_batch(p, &batching);
-    if (dlp_pipe_plan(p, &plan) != DLP_OK) puts(dlp_pipe_error(p)->message);
-    dlp_pipe_close(p);
+    dlp_error err;
+    if (dlp_nodes_plan(DLP_NODES(nodes), &desc, &plan, &err) != DLP_OK) puts(err.message);
     return plan.total_bytes;
 }
 

@@ -653,7 +653,7 @@ static void batch_desc(const cfg *c, dlp_batch_desc *d) {
 }
 
 static dlp_stage add_map(const cfg *c, int s) {
-    dlp_map_desc d;
+    inside_map_desc d;
     memset(&d, 0, sizeof d);
     if (s == S_MAP0) d.item = call_map0;
     if (s == S_MAP1) d.item = call_map1;
@@ -661,7 +661,7 @@ static dlp_stage add_map(const cfg *c, int s) {
     if (s == S_BMAP1) d.batch = call_bmap1;
     d.user = &now_;
     workers_desc(c, s, &d.workers);
-    return dlp_pipe_add_map(run_.pipe, &d);
+    return inside_add_map(run_.pipe, &d);
 }
 
 static void fetch_desc(const cfg *c, dlp_dataset *dataset, dlp_fetch_desc *d) {
@@ -679,7 +679,7 @@ static dlp_stage add_fetch(const cfg *c) {
     dlp_dataset dataset;
     dlp_fetch_desc d;
     fetch_desc(c, &dataset, &d);
-    return dlp_pipe_add_fetch(run_.pipe, &d);
+    return inside_add_fetch(run_.pipe, &d);
 }
 
 /* The same with the other items, by workers of its own. */
@@ -689,7 +689,7 @@ static dlp_stage add_mixed(const cfg *c) {       /* needs: join */
     fetch_desc(c, &dataset, &d.fetch);           /* needs: join */
     dataset.n_items = c->n_items - c->mix_first; /* needs: join */
     dataset.user = &mixed_;                      /* needs: join */
-    return dlp_pipe_add_join(run_.pipe, &d);     /* needs: join */
+    return inside_add_join(run_.pipe, &d);       /* needs: join */
 } /* needs: join */
 
 static int call_join(void *user, dlp_item *it) {          /* needs: join */
@@ -718,21 +718,21 @@ static dlp_stage add_join(const cfg *c) {                                /* need
     d.fetch.fetcher = w->join_fetcher;                                   /* needs: join */
     d.fetch.workers.num_workers = w->join.n ? w->join.n : DLP_NONE;      /* needs: join */
     d.fetch.workers.placement = w->join.procs ? DLP_PLACE_PROCESSES : 0; /* needs: join */
-    return dlp_pipe_add_join(run_.pipe, &d);                             /* needs: join */
+    return inside_add_join(run_.pipe, &d);                               /* needs: join */
 } /* needs: join */
 
 static dlp_stage add_scratch(const wiring *w) {                         /* needs: scratch */
     static const dlp_field fields[] = {{"raw", DLP_U64, 1, {2}, 0, 0},  /* needs: scratch */
                                        {"tail", DLP_U8, 1, {7}, 1, 0}}; /* needs: scratch */
-    dlp_scratch_desc d = {fields, 2, (uint32_t)w->cells};               /* needs: scratch */
-    return dlp_pipe_add_scratch(run_.pipe, &d);                         /* needs: scratch */
+    inside_scratch_desc d = {fields, 2, (uint32_t)w->cells};            /* needs: scratch */
+    return inside_add_scratch(run_.pipe, &d);                           /* needs: scratch */
 } /* needs: scratch */
 
 static dlp_stage add_transfer(const wiring *w) {
     dlp_transfer_desc d = {.threaded = w->transfer == 2};
     d.device = w->late_device ? &slow_ : NULL;
     d.device_buffers = w->device_buffers ? w->held + w->device_buffers : 0;
-    return dlp_pipe_add_transfer(run_.pipe, &d);
+    return inside_add_transfer(run_.pipe, &d);
 }
 
 static int open_by_hand(const cfg *c, const dlp_state *resume) {
@@ -744,31 +744,29 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
                               .epoch_end = c->epoch_end};
     dlp_cache_desc cache = {(uint64_t)w->cache * 128};
-    dlp_stage at[DLP_MAX_STAGES];
-    int n = 0, rc;
+    int rc;
     pipe_desc(c, resume, &pipe);
     if (sampler_desc(c, &sampler) != 0) return DLP_ERR_MEMORY;
-    if ((rc = dlp_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
-    at[n++] = dlp_pipe_add_sampler(run_.pipe, &sampler);
-    if (c->repeats) at[n++] = dlp_pipe_add_repeat(run_.pipe, &repeat);
+    if ((rc = inside_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
+    inside_add_sampler(run_.pipe, &sampler);
+    if (c->repeats) inside_add_repeat(run_.pipe, &repeat);
     if (c->kind == K_PARTS) {
         part_desc(c, &part);
-        at[n++] = run_.id[S_PARTS] = dlp_pipe_add_parts(run_.pipe, &part);
+        run_.id[S_PARTS] = inside_add_parts(run_.pipe, &part);
     }
-    at[n++] = run_.id[S_FETCH] = add_fetch(c);
-    if (c->mix_first) at[n++] = add_mixed(c); /* needs: join */
-    if (w->cache) at[n++] = dlp_pipe_add_cache(run_.pipe, &cache);
-    if (c->zip_at == ZIP_READS) at[n++] = add_join(c); /* needs: join */
-    if (c->scratch) at[n++] = add_scratch(w);          /* needs: scratch */
-    if (c->zip_at == ZIP_FIRST) at[n++] = add_join(c); /* needs: join */
-    for (int i = 0; i < c->n_maps; i++) at[n++] = run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
-    if (c->joined && c->zip_at == ZIP_LAST) at[n++] = add_join(c); /* needs: join */
+    run_.id[S_FETCH] = add_fetch(c);
+    if (c->mix_first) add_mixed(c); /* needs: join */
+    if (w->cache) inside_add_cache(run_.pipe, &cache);
+    if (c->zip_at == ZIP_READS) add_join(c); /* needs: join */
+    if (c->scratch) add_scratch(w);          /* needs: scratch */
+    if (c->zip_at == ZIP_FIRST) add_join(c); /* needs: join */
+    for (int i = 0; i < c->n_maps; i++) run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
+    if (c->joined && c->zip_at == ZIP_LAST) add_join(c); /* needs: join */
     batch_desc(c, &batch);
-    at[n++] = run_.id[S_BATCH] = dlp_pipe_add_batch(run_.pipe, &batch);
-    for (int i = 0; i < c->n_bmaps; i++) at[n++] = run_.id[S_BMAP0 + i] = add_map(c, S_BMAP0 + i);
-    if (w->transfer) at[n++] = add_transfer(w);
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(run_.pipe, at[i], at[i + 1]);
-    if (w->start == START_EARLY && (rc = dlp_pipe_fork(run_.pipe)) != DLP_OK) return rc;
+    run_.id[S_BATCH] = inside_add_batch(run_.pipe, &batch);
+    for (int i = 0; i < c->n_bmaps; i++) run_.id[S_BMAP0 + i] = add_map(c, S_BMAP0 + i);
+    if (w->transfer) add_transfer(w);
+    if (w->start == START_EARLY && (rc = inside_pipe_fork(run_.pipe)) != DLP_OK) return rc;
     return dlp_pipe_start(run_.pipe);
 }
 
@@ -833,20 +831,18 @@ static int open_split(const cfg *c, const dlp_state *resume) {
     dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
                               .epoch_end = c->epoch_end};
     dlp_pipe_desc pipe;
-    dlp_stage at[8];
-    int s = 0, rc;
+    int rc;
     pipe_desc(c, resume, &pipe);
     pipe.prefetch_factor = w->prefetch;
-    if ((rc = dlp_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
+    if ((rc = inside_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
     workers_desc(c, S_FETCH, &fetch.workers);
-    at[s++] = dlp_pipe_add_sampler(run_.pipe, &sampler);
-    if (c->repeats) at[s++] = dlp_pipe_add_repeat(run_.pipe, &repeat);
-    at[s++] = dlp_pipe_add_fetch(run_.pipe, &fetch);
-    at[s++] = dlp_pipe_add_batch(run_.pipe, &batch);
-    if (w->transfer) at[s++] = add_transfer(w);
-    at[s++] = dlp_pipe_add_split(run_.pipe, &split);
-    for (int i = 0; i + 1 < s; i++) dlp_pipe_link(run_.pipe, at[i], at[i + 1]);
-    if (w->start == START_EARLY && (rc = dlp_pipe_fork(run_.pipe)) != DLP_OK) return rc;
+    inside_add_sampler(run_.pipe, &sampler);
+    if (c->repeats) inside_add_repeat(run_.pipe, &repeat);
+    inside_add_fetch(run_.pipe, &fetch);
+    inside_add_batch(run_.pipe, &batch);
+    if (w->transfer) add_transfer(w);
+    inside_add_split(run_.pipe, &split);
+    if (w->start == START_EARLY && (rc = inside_pipe_fork(run_.pipe)) != DLP_OK) return rc;
     return dlp_pipe_start(run_.pipe);
 }
 

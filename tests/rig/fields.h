@@ -6,6 +6,7 @@
 
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
+#include "inside_stages.h"
 
 /* What a walk wants of a field. */
 enum {
@@ -128,10 +129,6 @@ static const field_row rows_[] = {
     VALUE(dlp_batch_desc, n_out_fields, 2),
     VALUE(dlp_batch_desc, batch_workers, 3),
 
-    VALUE(dlp_map_desc, item, other_item),
-    VALUE(dlp_map_desc, batch, other_batch),
-    VALUE(dlp_map_desc, user, USER),
-
     VALUE(dlp_transfer_desc, device, &other_device_),
     VALUE(dlp_transfer_desc, device_buffers, 4),
     VALUE(dlp_transfer_desc, threaded, 1),
@@ -177,6 +174,7 @@ static const field_row rows_[] = {
     VALUE(dlp_pipe_desc, counters, other_counters_),
     VALUE(dlp_pipe_desc, n_counters, 1),
     /* what holds for a table is refused elsewhere */
+    VALUE(dlp_pipe_desc, later, 1),
     VALUE(dlp_pipe_desc, streams, 2),
     VALUE(dlp_pipe_desc, seed, 5),
     VALUE(dlp_pipe_desc, epochs, 3),
@@ -193,12 +191,7 @@ static const field_row rows_[] = {
     VALUE(dlp_pipe_desc, agree_user, USER),
 
     VALUE(dlp_cache_desc, bytes, 600),
-    VALUE(dlp_scratch_desc, fields, other_fields_),
-    VALUE(dlp_scratch_desc, n_fields, 2),
-    VALUE(dlp_scratch_desc, n_cells, 1),
 
-    VALUE(dlp_guard_desc, fields, other_guards_),
-    VALUE(dlp_guard_desc, n_fields, 2),
     VALUE(dlp_guard_field, name, "x"),
     VALUE(dlp_guard_field, low, 1),
     VALUE(dlp_guard_field, high, 2),
@@ -387,8 +380,8 @@ static const field_pair pairs_[] = {
     PAIR(dlp_batch_desc, out_fields, n_out_fields),
     PAIR(dlp_sampler_desc, subset, n_subset),
     PAIR(dlp_pipe_desc, counters, n_counters),
-    PAIR(dlp_scratch_desc, fields, n_fields),
-    PAIR(dlp_guard_desc, fields, n_fields),
+    PAIR(inside_scratch_desc, fields, n_fields),
+    PAIR(inside_guard_desc, fields, n_fields),
     PAIR(dlp_split_desc, rows, n_chunks),
     PAIR(dlp_part_desc, items, n_parts),
     PAIR(dlp_expand_desc, fields, n_fields),

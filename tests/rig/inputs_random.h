@@ -327,7 +327,7 @@ static void add_parts(dlp_pipe *p, config *c, const life *l) {
                        .window = o->window,
                        .agree = o->ends == ENDS_AGREE ? all_reduce : NULL,
                        .weights = o->weighed ? o->weight : NULL};
-    dlp_pipe_add_parts(p, &d);
+    inside_add_parts(p, &d);
 }
 
 static void add_expand(dlp_pipe *p, config *c, const life *l) {
@@ -346,7 +346,7 @@ static void add_expand(dlp_pipe *p, config *c, const life *l) {
                          .workers = makers_desc(l),
                          .window = o->window,
                          .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
-    dlp_pipe_add_expand(p, &d);
+    inside_add_expand(p, &d);
 }
 
 static void add_pack(dlp_pipe *p, config *c, const life *l) {
@@ -364,7 +364,7 @@ static void add_pack(dlp_pipe *p, config *c, const life *l) {
                        .steps_per_epoch = o->steps,
                        .workers = makers_desc(l),
                        .agree = o->ends == ENDS_AGREE ? all_reduce : NULL};
-    dlp_pipe_add_pack(p, &d);
+    inside_add_pack(p, &d);
 }
 
 static const dlp_item_fn fetches_[KINDS] = {fetch_of_part, fetch_input, fetch_filtered,
@@ -381,21 +381,21 @@ static void add_fetch(dlp_pipe *p, config *c, const life *l) {
                         .user = &c->o,
                         .filter = c->o.kind == OF_FILTER || packs(&c->o)};
     dlp_fetch_desc d = {.dataset = &data, .workers = rows_desc(l)};
-    dlp_pipe_add_fetch(p, &d);
+    inside_add_fetch(p, &d);
 }
 
 static void add_guard(dlp_pipe *p, const config *c, const life *l) {
     static const dlp_guard_field value = {"value", 0, 0, 0, 0}, tokens = {"tokens", 0, 65535, 0, 0};
-    dlp_guard_desc d = {.fields = packs(&c->o) ? &tokens : &value, .n_fields = 1};
+    inside_guard_desc d = {.fields = packs(&c->o) ? &tokens : &value, .n_fields = 1};
     d.workers = rows_desc(l);
     if (c->guard == GUARD_DROP) d.workers.on_error = DLP_ON_ERROR_DROP;
     if (c->guard == GUARD_REPLACE) d.workers.on_error = DLP_ON_ERROR_REPLACE;
-    dlp_pipe_add_guard(p, &d);
+    inside_add_guard(p, &d);
 }
 
 static void add_map(dlp_pipe *p, config *c, const life *l) {
-    dlp_map_desc d = {.item = map_item, .user = &c->o, .workers = rows_desc(l)};
-    dlp_pipe_add_map(p, &d);
+    inside_map_desc d = {.item = map_item, .user = &c->o, .workers = rows_desc(l)};
+    inside_add_map(p, &d);
 }
 
 /* ---- the same pipes as tables, and inputs read by requests ---- */
@@ -577,7 +577,7 @@ static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc des
     desc.uneven = o->ends == ENDS_UNEVEN;
     desc.shared_streams = c->shared;
     desc.agree = o->ends == ENDS_AGREE ? all_reduce : NULL;
-    return dlp_nodes_open(out, nodes, n, &desc, err);
+    return dlp_pipe_open(out, nodes, n, &desc, err);
 }
 
 /* Ranks need not be wired alike. */
@@ -620,15 +620,15 @@ static int pipe_make(config *c, const life *as, uint32_t rank, const dlp_state *
     }
     if (l->processes || c->share) desc.shm = &shm;
     if (l->table) return table_make(c, l, rank, desc, out, err);
-    if ((rc = dlp_pipe_open(out, &desc, err)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*out, &sampler);
-    dlp_pipe_add_repeat(*out, &repeat);
+    if ((rc = inside_pipe_open(out, &desc, err)) != DLP_OK) return rc;
+    inside_add_sampler(*out, &sampler);
+    inside_add_repeat(*out, &repeat);
     (o->kind == OF_PARTS ? add_parts : packs(o) ? add_pack : add_expand)(*out, c, l);
     add_fetch(*out, c, l);
     if (c->guard && c->guard_first) add_guard(*out, c, l);
     for (int i = 0; i < c->maps; i++) add_map(*out, c, l);
     if (c->guard && !c->guard_first) add_guard(*out, c, l);
-    dlp_pipe_add_batch(*out, &batch);
+    inside_add_batch(*out, &batch);
     if ((rc = dlp_pipe_start(*out)) == DLP_OK) return rc;
     *err = *dlp_pipe_error(*out);
     dlp_pipe_close(*out);

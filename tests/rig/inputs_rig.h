@@ -18,17 +18,17 @@ typedef struct rig2 {
 
 static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
     dlp_fetch_desc f = {.dataset = &r->dataset, .workers = r->fetch};
-    dlp_map_desc map = {.item = r->map, .workers = r->fetch};
-    int rc = dlp_pipe_open(p, &r->pipe, err);
+    inside_map_desc map = {.item = r->map, .workers = r->fetch};
+    int rc = inside_pipe_open(p, &r->pipe, err);
     if (r->map_on_error) map.workers.on_error = r->map_on_error;
     if (rc != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*p, &r->sampler);
-    dlp_pipe_add_repeat(*p, &r->repeat);
-    if (r->packs) dlp_pipe_add_pack(*p, &r->pack); /* needs: pack */
-    if (!r->packs) dlp_pipe_add_expand(*p, &r->expand);
-    dlp_pipe_add_fetch(*p, &f);
-    if (r->map) dlp_pipe_add_map(*p, &map);
-    dlp_pipe_add_batch(*p, &r->batch);
+    inside_add_sampler(*p, &r->sampler);
+    inside_add_repeat(*p, &r->repeat);
+    if (r->packs) inside_add_pack(*p, &r->pack); /* needs: pack */
+    if (!r->packs) inside_add_expand(*p, &r->expand);
+    inside_add_fetch(*p, &f);
+    if (r->map) inside_add_map(*p, &map);
+    inside_add_batch(*p, &r->batch);
     if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
     *err = *dlp_pipe_error(*p);
     dlp_pipe_close(*p);

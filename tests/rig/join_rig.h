@@ -201,7 +201,7 @@ static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
 
 static void add_cache(dlp_pipe *p, int wanted) { /* needs: cache */
     dlp_cache_desc c = {1 << 20};                /* needs: cache */
-    if (wanted) dlp_pipe_add_cache(p, &c);       /* needs: cache */
+    if (wanted) inside_add_cache(p, &c);         /* needs: cache */
 } /* needs: cache */
 
 /* Parts whose items have labels elsewhere. */
@@ -229,12 +229,12 @@ static dlp_part_desc part_desc(void) {     /* needs: parts */
 } /* needs: parts */
 
 static void add_map(dlp_pipe *p, const setup *s, dlp_item_fn fn, void *user) {
-    dlp_map_desc map;
+    inside_map_desc map;
     memset(&map, 0, sizeof map);
     map.item = fn;
     map.user = user;
     map.workers.num_workers = s->map_workers;
-    dlp_pipe_add_map(p, &map);
+    inside_add_map(p, &map);
 }
 
 static dlp_pipe *setup_open(setup *s, int how_second) {
@@ -260,23 +260,23 @@ static dlp_pipe *setup_open(setup *s, int how_second) {
     if (s->mix && !s->shuffled) dlp_mix_sampler(s->mix, &sampler);
     if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
     repeat.epochs = s->epochs;
-    CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
+    CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
+    inside_add_sampler(p, &sampler);
+    inside_add_repeat(p, &repeat);
     fetch_desc(s, 0, &ds[0], &fetch);
     if (s->parts) {                        /* needs: parts */
         dlp_part_desc parts = part_desc(); /* needs: parts */
-        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
+        inside_add_parts(p, &parts);       /* needs: parts */
         ds[0].fetch = fetch_of_part;       /* needs: parts */
         ds[0].n_items = 0;                 /* needs: parts */
     }                                      /* needs: parts */
-    dlp_pipe_add_fetch(p, &fetch);
+    inside_add_fetch(p, &fetch);
     if (s->cache == 2) add_cache(p, 1); /* needs: cache */
     for (int i = 1; i < s->n; i++) {
         fetch_desc(s, i, &ds[i], &join.fetch);
         if (middle && !s->of[i].mixed) add_map(p, s, map_middle, NULL), middle = 0;
         join.how = i == 1 && how_second ? how_second : s->of[i].mixed ? DLP_JOIN_MIX : 0;
-        dlp_pipe_add_join(p, &join);
+        inside_add_join(p, &join);
     }
     if (middle) add_map(p, s, map_middle, NULL);
     if (s->map) add_map(p, s, map_adds, s);
@@ -284,7 +284,7 @@ static dlp_pipe *setup_open(setup *s, int how_second) {
     if (s->cache == 1) add_cache(p, 1); /* needs: cache */
     batch.batch_size = s->batch;
     batch.collate = s->collate ? dlp_collate_pad : NULL;
-    dlp_pipe_add_batch(p, &batch);
+    inside_add_batch(p, &batch);
     return p;
 }
 

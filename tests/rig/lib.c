@@ -14,5 +14,6 @@ uint32_t inside_file_read_most = UINT32_C(1) << 30;
 #include "../../dlpipe_shm.h"
 #include "../../dlpipe_s3.h"
 #include "inside.h"
+#include "inside_stages.h"
 #include "inside_parts.h" /* needs: parts */
 #include "inside_push.h"

@@ -83,7 +83,7 @@ typedef struct wiring {
     dlp_expand_desc expand;
     dlp_pack_desc pack;
     dlp_fetch_desc fetch;
-    dlp_scratch_desc scratch;
+    inside_scratch_desc scratch;
     dlp_cache_desc cache;
     dlp_batch_desc batch;
 } wiring;
@@ -455,45 +455,45 @@ static int set_push(wiring *w, dlp_error *err) {
 
 /* ---- what a kind adds ---- */
 
-static void add_parts(wiring *w) { dlp_pipe_add_parts(w->p, &w->parts); }
-static void add_found(wiring *w) { dlp_pipe_add_parts(w->p, &w->found); }
-static void add_expand(wiring *w) { dlp_pipe_add_expand(w->p, &w->expand); }
+static void add_parts(wiring *w) { inside_add_parts(w->p, &w->parts); }
+static void add_found(wiring *w) { inside_add_parts(w->p, &w->found); }
+static void add_expand(wiring *w) { inside_add_expand(w->p, &w->expand); }
 static void add_filter(wiring *w) {
     if (!has(EXPAND)) add_expand(w);
 }
-static void add_pack(wiring *w) { dlp_pipe_add_pack(w->p, &w->pack); }
-static void add_scratch(wiring *w) { dlp_pipe_add_scratch(w->p, &w->scratch); }
-static void add_cache(wiring *w) { dlp_pipe_add_cache(w->p, &w->cache); }
+static void add_pack(wiring *w) { inside_add_pack(w->p, &w->pack); }
+static void add_scratch(wiring *w) { inside_add_scratch(w->p, &w->scratch); }
+static void add_cache(wiring *w) { inside_add_cache(w->p, &w->cache); }
 
 static void add_join(wiring *w, const dlp_dataset *dataset, int how) {
     dlp_join_desc d = {0};
     d.fetch.dataset = dataset;
     d.fetch.workers = w->few;
     d.how = how;
-    dlp_pipe_add_join(w->p, &d);
+    inside_add_join(w->p, &d);
 }
 static void add_mix(wiring *w) { add_join(w, &w->mixed, DLP_JOIN_MIX); }
 static void add_zip(wiring *w) { add_join(w, &w->zipped, DLP_JOIN_ZIP); }
 
 static void add_guard(wiring *w) {
     dlp_guard_field field = {0};
-    dlp_guard_desc d = {0};
+    inside_guard_desc d = {0};
     field.name = has(PACK) ? "tokens" : "g";
     d.fields = &field;
     d.n_fields = 1;
     d.workers = w->few;
     d.workers.on_error = DLP_ON_ERROR_DROP;
-    dlp_pipe_add_guard(w->p, &d);
+    inside_add_guard(w->p, &d);
 }
 
 static void add_maps(wiring *w, int (*item)(void *, dlp_item *),
                      int (*batch)(void *, dlp_batch *, void *)) {
-    dlp_map_desc d = {0};
+    inside_map_desc d = {0};
     d.item = item;
     d.batch = batch;
     d.workers = w->few;
     d.workers.idempotent = item == decode;
-    dlp_pipe_add_map(w->p, &d);
+    inside_add_map(w->p, &d);
 }
 static void add_map(wiring *w) { add_maps(w, map_item, NULL); }
 static void add_decode(wiring *w) { add_maps(w, decode, NULL); }
@@ -502,14 +502,14 @@ static void add_batch_map(wiring *w) { add_maps(w, NULL, map_batch); }
 static void add_transfer(wiring *w) {
     dlp_transfer_desc d = {0};
     d.threaded = w->workers & 1;
-    dlp_pipe_add_transfer(w->p, &d);
+    inside_add_transfer(w->p, &d);
 }
 
 static void add_split(wiring *w) {
     dlp_split_desc d = {0};
     d.chunk_rows = CHUNK;
     d.batch_size = 6;
-    dlp_pipe_add_split(w->p, &d);
+    inside_add_split(w->p, &d);
 }
 
 typedef struct kind {
@@ -595,14 +595,14 @@ static void set_all(wiring *w) {
 
 static void add_all(wiring *w) {
     const int *rows = orders_[w->order];
-    dlp_pipe_add_sampler(w->p, &w->sampler);
-    dlp_pipe_add_repeat(w->p, &w->repeat);
+    inside_add_sampler(w->p, &w->sampler);
+    inside_add_repeat(w->p, &w->repeat);
     for (int k = PARTS; k <= PACK; k++)
         if (has(k)) kinds_[k].add(w);
-    dlp_pipe_add_fetch(w->p, &w->fetch);
+    inside_add_fetch(w->p, &w->fetch);
     for (int i = 0; i < ROW_STAGES; i++)
         if (has(rows[i] == DECODE ? SCRATCH : rows[i])) kinds_[rows[i]].add(w);
-    dlp_pipe_add_batch(w->p, &w->batch);
+    inside_add_batch(w->p, &w->batch);
     for (int k = BATCH_MAP; k <= SPLIT; k++)
         if (has(k)) kinds_[k].add(w);
 }
@@ -623,7 +623,7 @@ static int wire(const dlp_state *resume, dlp_error *err) {
     memset(err, 0, sizeof *err);
     for (int k = 0; k < KINDS && rc == DLP_OK; k++)
         if (has(k) && kinds_[k].set) rc = kinds_[k].set(w, err);
-    if (rc == DLP_OK) rc = dlp_pipe_open(&w->p, &w->pipe, err);
+    if (rc == DLP_OK) rc = inside_pipe_open(&w->p, &w->pipe, err);
     if (rc != DLP_OK) return rc;
     add_all(w);
     rc = dlp_pipe_start(w->p);

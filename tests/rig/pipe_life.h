@@ -214,6 +214,7 @@ RIG_UNUSED static int seam_same(seam_alive a) {
 
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
+#include "inside_stages.h"
 #include "tries.h"
 
 /* ---- checks ---- */
@@ -299,7 +300,7 @@ typedef struct rig {
     dlp_dataset dataset;
     dlp_field fields[DLP_MAX_FIELDS + 1];
     dlp_fetch_desc fetch;
-    dlp_map_desc item_map, batch_map;
+    inside_map_desc item_map, batch_map;
     int has_item_map, has_batch_map, has_transfer;
     dlp_batch_desc batch;
     dlp_transfer_desc transfer;
@@ -337,25 +338,21 @@ RIG_UNUSED static void rig_default(rig *r) {
     r->batch.batch_size = 10;
 }
 
-/* Add and link the stages. Returns DLP_OK or the first refusal. */
+/* Add the stages. Returns DLP_OK or the first refusal. */
 RIG_UNUSED static int rig_wire(rig *r, dlp_pipe *p) {
     dlp_stage at[7];
     int n = 0;
     r->dataset.fields = r->dataset.fields ? r->dataset.fields : r->fields;
     r->fetch.dataset = &r->dataset;
-    at[n++] = dlp_pipe_add_sampler(p, &r->sampler);
-    at[n++] = dlp_pipe_add_repeat(p, &r->repeat);
-    at[n++] = dlp_pipe_add_fetch(p, &r->fetch);
-    if (r->has_item_map) at[n++] = dlp_pipe_add_map(p, &r->item_map);
-    at[n++] = dlp_pipe_add_batch(p, &r->batch);
-    if (r->has_batch_map) at[n++] = dlp_pipe_add_map(p, &r->batch_map);
-    if (r->has_transfer) at[n++] = dlp_pipe_add_transfer(p, &r->transfer);
+    at[n++] = inside_add_sampler(p, &r->sampler);
+    at[n++] = inside_add_repeat(p, &r->repeat);
+    at[n++] = inside_add_fetch(p, &r->fetch);
+    if (r->has_item_map) at[n++] = inside_add_map(p, &r->item_map);
+    at[n++] = inside_add_batch(p, &r->batch);
+    if (r->has_batch_map) at[n++] = inside_add_map(p, &r->batch_map);
+    if (r->has_transfer) at[n++] = inside_add_transfer(p, &r->transfer);
     for (int i = 0; i < n; i++)
         if (at[i] < 0) return at[i];
-    for (int i = 0; i + 1 < n; i++) {
-        int rc = dlp_pipe_link(p, at[i], at[i + 1]);
-        if (rc != DLP_OK) return rc;
-    }
     return DLP_OK;
 }
 
@@ -363,7 +360,7 @@ RIG_UNUSED static int rig_wire(rig *r, dlp_pipe *p) {
 RIG_UNUSED static int rig_start(rig *r, dlp_pipe **out) {
     dlp_error e;
     char text[700];
-    int rc = dlp_pipe_open(out, &r->pipe, &e);
+    int rc = inside_pipe_open(out, &r->pipe, &e);
     if (rc == DLP_OK) {
         if ((rc = rig_wire(r, *out)) == DLP_OK) rc = dlp_pipe_start(*out);
         if (rc == DLP_OK) return rc;

@@ -4,7 +4,7 @@
 #define PIPE_RIG_H
 
 #include "check.h"
-#include "inside.h"
+#include "inside_stages.h"
 
 /* How much of a long list of cases to run: SHORT=1 less, SOAK=1 much more. */
 static inline int test_share(int usual, int soak) {
@@ -51,7 +51,7 @@ typedef struct rig {
     dlp_repeat_desc repeat;
     dlp_dataset dataset;
     dlp_workers_desc fetch;
-    dlp_map_desc item_map[RIG_MAPS], batch_map[RIG_MAPS];
+    inside_map_desc item_map[RIG_MAPS], batch_map[RIG_MAPS];
     dlp_batch_desc batch;
     dlp_transfer_desc transfer;
     int n_item_maps, n_batch_maps, n_transfers;
@@ -62,9 +62,9 @@ typedef struct rig {
     int fetcher, in_flight;
     dlp_async async;
     /* bytes 0, n_parts 0: none */
-    dlp_cache_desc cache;     /* needs: cache */
-    dlp_part_desc parts;      /* needs: parts */
-    dlp_scratch_desc scratch; /* needs: scratch */
+    dlp_cache_desc cache;        /* needs: cache */
+    dlp_part_desc parts;         /* needs: parts */
+    inside_scratch_desc scratch; /* needs: scratch */
 } rig;
 
 static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -180,8 +180,7 @@ static inline void rig_workers(rig *r, int workers, int in_turn) {
 static inline int rig_wire(rig *r, dlp_pipe **out) {
     dlp_fetch_desc fetch;
     dlp_dataset dataset;
-    dlp_stage at[DLP_MAX_STAGES];
-    int n = 0, rc = dlp_pipe_open(out, &r->pipe, NULL);
+    int rc = inside_pipe_open(out, &r->pipe, NULL);
     if (rc != DLP_OK) return rc;
     memset(&fetch, 0, sizeof fetch);
     dataset = r->dataset;
@@ -191,17 +190,16 @@ static inline int rig_wire(rig *r, dlp_pipe **out) {
     fetch.fetcher = r->fetcher;
     fetch.in_flight = r->in_flight;
     fetch.async = r->async;
-    at[n++] = dlp_pipe_add_sampler(*out, &r->sampler);
-    at[n++] = dlp_pipe_add_repeat(*out, &r->repeat);
-    if (r->parts.n_parts) at[n++] = dlp_pipe_add_parts(*out, &r->parts); /* needs: parts */
-    at[n++] = dlp_pipe_add_fetch(*out, &fetch);
-    if (r->cache.bytes) at[n++] = dlp_pipe_add_cache(*out, &r->cache);          /* needs: cache */
-    if (r->scratch.n_fields) at[n++] = dlp_pipe_add_scratch(*out, &r->scratch); /* needs: scratch */
-    for (int i = 0; i < r->n_item_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->item_map[i]);
-    at[n++] = dlp_pipe_add_batch(*out, &r->batch);
-    for (int i = 0; i < r->n_batch_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->batch_map[i]);
-    if (r->n_transfers) at[n++] = dlp_pipe_add_transfer(*out, &r->transfer);
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(*out, at[i], at[i + 1]);
+    inside_add_sampler(*out, &r->sampler);
+    inside_add_repeat(*out, &r->repeat);
+    if (r->parts.n_parts) inside_add_parts(*out, &r->parts); /* needs: parts */
+    inside_add_fetch(*out, &fetch);
+    if (r->cache.bytes) inside_add_cache(*out, &r->cache);          /* needs: cache */
+    if (r->scratch.n_fields) inside_add_scratch(*out, &r->scratch); /* needs: scratch */
+    for (int i = 0; i < r->n_item_maps; i++) inside_add_map(*out, &r->item_map[i]);
+    inside_add_batch(*out, &r->batch);
+    for (int i = 0; i < r->n_batch_maps; i++) inside_add_map(*out, &r->batch_map[i]);
+    if (r->n_transfers) inside_add_transfer(*out, &r->transfer);
     return dlp_pipe_error(*out)->code;
 }
 

@@ -288,7 +288,7 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat = {.epochs = 2};
     dlp_fetch_desc fetch;
-    dlp_map_desc map;
+    inside_map_desc map;
     dlp_batch_desc batch;
     int rc;
     loader_desc(t, w, workers, resume, &l);
@@ -304,12 +304,12 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
     map.item = change_item;
     map.workers = fetch.workers;
     batch.batch_size = ROWS;
-    if ((rc = dlp_pipe_open(p, &l.pipe, NULL)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*p, &sampler);
-    dlp_pipe_add_repeat(*p, &repeat);
-    dlp_pipe_add_fetch(*p, &fetch);
-    dlp_pipe_add_map(*p, &map);
-    dlp_pipe_add_batch(*p, &batch);
+    if ((rc = inside_pipe_open(p, &l.pipe, NULL)) != DLP_OK) return rc;
+    inside_add_sampler(*p, &sampler);
+    inside_add_repeat(*p, &repeat);
+    inside_add_fetch(*p, &fetch);
+    inside_add_map(*p, &map);
+    inside_add_batch(*p, &batch);
     if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
     open_failed(t, dlp_pipe_error(*p));
     dlp_pipe_close(*p);

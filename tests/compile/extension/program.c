@@ -9,9 +9,6 @@
 
 #define ITEMS 60u
 
-static const dlp_field number_field = {"x", DLP_U32, 1, {3}, 0, 0};
-static const dlp_field raw_field = {"raw", DLP_U8, 1, {8}, 0, 0};
-
 /* ---- a pipe: all kinds in a row ---- */
 
 static void numbers_of(uint64_t index, uint32_t x[3]) {
@@ -31,7 +28,7 @@ static int fetch_numbers(void *user, dlp_item *it) {
 static int change_numbers(void *user, dlp_item *it) {
     const int *scratch = user;
     CHECK(it->n_fields == 2 + (uint32_t)*scratch);
-    CHECK(!*scratch || ((const unsigned char *)it->data[2])[7] == it->index + 1);
+    CHECK(!*scratch || ((const unsigned char *)it->data[1])[7] == it->index + 1);
     ((uint32_t *)it->data[0])[0] ^= 0xffffffffu;
     return 0;
 }
@@ -54,30 +51,31 @@ static uint64_t sum_of(uint64_t index, int scratch) {
 
 static dlp_pipe *pipe_of(int scratch, int workers, const dlp_state *resume) {
     static int scratches[2] = {0, 1};
-    dlp_dataset ds = {.n_items = ITEMS, .fields = &number_field, .n_fields = 1};
-    dlp_pipe_desc pipe = {.resume = resume};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_STRIDED, .seed = 6};
-    dlp_repeat_desc repeat = {.epochs = 2};
-    dlp_fetch_desc fetch = {.dataset = &ds, .workers = {.num_workers = workers}};
-    dlp_scratch_desc held = {.fields = &raw_field, .n_fields = 1};
-    dlp_checksum_desc checksum = {"sum", {.num_workers = workers}};
-    dlp_map_desc map = {.item = change_numbers, .workers = {.num_workers = workers}};
-    dlp_batch_desc batch = {.batch_size = 7};
+    static const dlp_field fields[] = {{"x", DLP_U32, 1, {3}, 0, 0}, {"raw", DLP_U8, 1, {8}, 0, 0}};
+    const dlp_pipe_desc desc = {.resume = resume, .epochs = 2, .seed = 6};
+    const dlp_sampler_desc strided = {.order = DLP_ORDER_STRIDED};
+    const dlp_workers_desc some = {.num_workers = workers};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .order = &strided}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_numbers,
+                   .user = &scratches[scratch],
+                   .fields = fields,
+                   .n_fields = scratch ? 2 : 1},
+         .workers = some},
+        {.name = "checksum", .verb = DLP_CHECKSUM, .checksum = {"sum"}, .workers = some},
+        {.name = "map",
+         .verb = DLP_MAP,
+         .map = {.item = change_numbers,
+                 .user = &scratches[scratch],
+                 .ends = scratch ? "raw" : NULL},
+         .workers = some},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
     dlp_error err;
     dlp_pipe *p;
-    ds.fetch = fetch_numbers;
-    ds.user = map.user = &scratches[scratch];
-    if (dlp_pipe_open(&p, &pipe, &err) != DLP_OK) return NULL;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetch);
-    if (scratch) dlp_pipe_add_scratch(p, &held);
-    dlp_pipe_add_checksum(p, &checksum);
-    dlp_pipe_add_map(p, &map);
-    dlp_pipe_add_batch(p, &batch);
-    if (dlp_pipe_start(p) == DLP_OK) return p;
-    printf("%s: %s\n", dlp_pipe_error(p)->stage, dlp_pipe_error(p)->message);
-    dlp_pipe_close(p);
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return p;
+    printf("%s: %s\n", err.stage, err.message);
     return NULL;
 }
 
@@ -133,16 +131,23 @@ static void extended__kind_and_order__same_with_any_workers(void) {
     }
 }
 
-static void extended__field_of_a_name_that_is_there__refused(void) {
-    dlp_checksum_desc checksum = {"x", {0}};
-    dlp_pipe *p;
+static void extended__field_without_a_name_or_of_one_that_is_there__refused(void) {
+    static const dlp_field x = {"x", DLP_U32, 1, {3}, 0, 0};
+    static int no_scratch;
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_numbers, .user = &no_scratch, .fields = &x, .n_fields = 1}},
+        {.name = "sums", .verb = DLP_CHECKSUM},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
+    dlp_pipe *p = NULL;
     dlp_error err;
-    CHECK(dlp_pipe_open(&p, &(dlp_pipe_desc){0}, &err) == DLP_OK);
-    CHECK(dlp_pipe_add_checksum(p, &(dlp_checksum_desc){0}) == DLP_ERR_ARG);
-    CHECK(strcmp(dlp_pipe_error(p)->stage, "checksum") == 0);
-    CHECK(dlp_pipe_add_checksum(p, &checksum) == DLP_ERR_ARG); /* it has that error */
-    CHECK(dlp_pipe_add_checksum(NULL, &checksum) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &err) == DLP_ERR_ARG && p == NULL);
+    CHECK(strcmp(err.stage, "sums") == 0);
+    nodes[2].checksum.field = "x";
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &err) == DLP_ERR_ARG && p == NULL);
+    CHECK(strstr(err.message, "\"x\"") != NULL);
 }
 
 /* ---- paths out of a text ---- */
@@ -196,7 +201,7 @@ static void extended__paths_of_a_text__files_in_its_order(void) {
 
 int main(void) {
     extended__kind_and_order__same_with_any_workers();
-    extended__field_of_a_name_that_is_there__refused();
+    extended__field_without_a_name_or_of_one_that_is_there__refused();
     extended__paths_of_a_text__files_in_its_order();
     return test_end("extended");
 }

@@ -1,8 +1,8 @@
 /* needs: checksum */
 #pragma once
 #include "api/checksum.h"
-#include "inputs/add.h"
 #include "inputs/dataset.h"
+#include "inputs/table.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    A FIELD WITH A CHECKSUM OF THE ITEM */
@@ -56,14 +56,21 @@ static const dlpi_stage_ops dlpi_checksum_ops = {
     .check = dlpi_checksum_check,
 };
 
-DLPDEF dlp_stage dlp_pipe_add_checksum(dlp_pipe *p, const dlp_checksum_desc *desc) {
-    dlp_field field = {NULL, DLP_U64, 0, {0}, 0, 0};
-    dlpi_stage *st;
+static const dlp_field *dlpi_checksum_fields(const dlp_node *node, uint32_t *n) {
+    static const dlp_field sum = {NULL, DLP_U64, 0, {0}, 0, 0};
+    DLPI_UNUSED(node);
+    *n = 1;
+    return &sum;
+}
+
+static int dlpi_node_checksum_add(dlpi_table *t, const dlp_node *node) {
+    dlp_pipe *p = t->p;
+    const dlp_workers_desc workers = dlpi_node_workers(t, node);
+    dlpi_stage *st = dlpi_add(p, &dlpi_checksum_ops, "checksum", &workers);
+    dlp_field field = *dlpi_checksum_fields(node, &(uint32_t){0});
     int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_checksum_ops, "checksum", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    field.name = desc->name;
+    if (st == NULL) return p->err.code;
+    field.name = node->checksum.field;
     st->item = dlpi_checksum_item;
     st->user = st->self;
     st->w.idempotent = 1; /* it changes no field but its own */

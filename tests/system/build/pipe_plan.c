@@ -111,7 +111,7 @@ static void plan__before_and_after_start__same_and_all_there_is(void) {
             long from = seam_read(&seam.bytes), at_start, asked;
             char text[8192], sum[64];
             plan_rig(&r, kind, workers);
-            CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+            CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
             at_start = seam_read(&seam.bytes);
             CHECK(dlp_pipe_plan(p, &before) == DLP_OK && dlp_pipe_plan(p, &again) == DLP_OK);
             CHECK(seam_read(&seam.bytes) == at_start); /* planning allocates nothing */
@@ -351,7 +351,7 @@ static int fake_start(const char *words) {
     char sum[32];
     int rc;
     plan_rig(&r, PLAIN, 1);
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     rc = dlp_pipe_start(p);
     snprintf(sum, sizeof sum, "%" PRIu64, need);
     if (rc != DLP_OK) {
@@ -415,7 +415,7 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     dlp_pipe *p = NULL;
     dlp_plan plan;
     plan_rig(&r, PLAIN, 1);
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
     need = plan.total_bytes;
     snprintf(fake_dir, sizeof fake_dir, "/tmp/pipe_plan.XXXXXX");
@@ -540,7 +540,7 @@ static void collate__workers_nobody_named__few_and_told(void) {
         plan_rig(&r, COLLATE, 1);
         r.pipe.prefetch_factor = cases[i][0];
         r.batch.batch_workers = cases[i][1];
-        CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+        CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t l = 0; l < plan.n_lines; l++)
             if (strcmp(plan.lines[l].what, "worker records: of the batch stage") == 0)
@@ -638,15 +638,12 @@ static void extreme_any(extreme *x, uint64_t *seed) {
 }
 
 static int extreme_wire(const extreme *x, dlp_pipe *p) {
-    dlp_stage at[6];
-    int n = 0;
-    at[n++] = dlp_pipe_add_sampler(p, &x->sampler);
-    if (x->parts.n_parts) at[n++] = dlp_pipe_add_parts(p, &x->parts);
-    at[n++] = dlp_pipe_add_fetch(p, &x->fetch);
-    if (x->cache.bytes) at[n++] = dlp_pipe_add_cache(p, &x->cache);
-    at[n++] = dlp_pipe_add_batch(p, &x->batch);
-    if (x->transfer.device_buffers) at[n++] = dlp_pipe_add_transfer(p, &x->transfer);
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    inside_add_sampler(p, &x->sampler);
+    if (x->parts.n_parts) inside_add_parts(p, &x->parts);
+    inside_add_fetch(p, &x->fetch);
+    if (x->cache.bytes) inside_add_cache(p, &x->cache);
+    inside_add_batch(p, &x->batch);
+    if (x->transfer.device_buffers) inside_add_transfer(p, &x->transfer);
     return dlp_pipe_error(p)->code;
 }
 
@@ -660,7 +657,7 @@ static void plan__anything_at_its_extremes__saturates_and_is_a_limit(void) {
         dlp_plan plan;
         wide sum = 0, least;
         extreme_any(&x, seed);
-        CHECK(dlp_pipe_open(&p, &x.pipe, NULL) == DLP_OK);
+        CHECK(inside_pipe_open(&p, &x.pipe, NULL) == DLP_OK);
         if (extreme_wire(&x, p) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK) {
             whole++;
             for (uint32_t l = 0; l < plan.n_lines; l++) {
@@ -729,7 +726,7 @@ static void resolved__zeros__what_was_taken(void) {
     r.repeat.epochs = 0;
     r.pipe.prefetch_factor = r.pipe.max_held = 0;
     r.batch.batch_workers = 0;
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     CHECK(dlp_pipe_resolved(p, &pipe) == DLP_ERR_STATE);
     CHECK(dlp_stage_resolved(p, 0, &workers) == DLP_ERR_STATE);
     for (int started = 0; started < 2; started++) {

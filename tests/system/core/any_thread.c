@@ -232,32 +232,31 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_dataset more = {.n_items = ITEMS, .fields = other, .n_fields = 1, .fetch = any_fetch};
     dlp_guard_field of = {.name = "word", .high = 500};
-    int rc = dlp_pipe_open(p, &(dlp_pipe_desc){.max_held = 2, .trace_bytes = 512}, e);
+    int rc = inside_pipe_open(p, &(dlp_pipe_desc){.max_held = 2, .trace_bytes = 512}, e);
     if (rc != DLP_OK) return rc;
     if (kind == PACK) ds.fields = document, ds.fetch = any_document;
     if (kind == FILTER) ds.fetch = any_filter, ds.filter = 1;
-    dlp_pipe_add_sampler(*p, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
-    dlp_pipe_add_repeat(*p, &(dlp_repeat_desc){.epochs = 4});
+    inside_add_sampler(*p, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
+    inside_add_repeat(*p, &(dlp_repeat_desc){.epochs = 4});
     if (kind == EXPAND)
-        dlp_pipe_add_expand(
+        inside_add_expand(
             *p,
             &(dlp_expand_desc){
                 .expand = any_expand, .max_out = 4, .streams = 2, .window = 20, .workers = drops});
-    if (kind == FILTER) dlp_pipe_add_expand(*p, &(dlp_expand_desc){.workers = drops});
+    if (kind == FILTER) inside_add_expand(*p, &(dlp_expand_desc){.workers = drops});
     if (kind == PACK)
-        dlp_pipe_add_pack(
-            *p,
-            &(dlp_pack_desc){.tokens = 20, .rule = DLP_PACK_FIT, .window = 8, .workers = drops});
-    dlp_pipe_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = makes ? two : drops});
+        inside_add_pack(*p, &(dlp_pack_desc){
+                                .tokens = 20, .rule = DLP_PACK_FIT, .window = 8, .workers = drops});
+    inside_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = makes ? two : drops});
     if (kind == GUARD)
-        dlp_pipe_add_guard(*p, &(dlp_guard_desc){.fields = &of, .n_fields = 1, .workers = drops});
+        inside_add_guard(*p, &(inside_guard_desc){.fields = &of, .n_fields = 1, .workers = drops});
     if (kind == SCRATCH) {
-        dlp_pipe_add_scratch(*p, &(dlp_scratch_desc){.fields = other, .n_fields = 1});
-        dlp_pipe_add_map(*p, &(dlp_map_desc){.item = any_fetch, .workers = drops});
+        inside_add_scratch(*p, &(inside_scratch_desc){.fields = other, .n_fields = 1});
+        inside_add_map(*p, &(inside_map_desc){.item = any_fetch, .workers = drops});
     }
     if (kind == JOIN)
-        dlp_pipe_add_join(*p, &(dlp_join_desc){.fetch = {.dataset = &more, .workers = drops}});
-    dlp_pipe_add_batch(*p, &(dlp_batch_desc){.batch_size = ROWS});
+        inside_add_join(*p, &(dlp_join_desc){.fetch = {.dataset = &more, .workers = drops}});
+    inside_add_batch(*p, &(dlp_batch_desc){.batch_size = ROWS});
     rc = dlp_pipe_start(*p);
     if (rc != DLP_OK) *e = *dlp_pipe_error(*p);
     return rc;
@@ -478,9 +477,9 @@ static int wire_and_start(dlp_pipe *p) {
     dlp_fetch_desc fetch = {.dataset = &ds,
                             .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
     dlp_batch_desc batch = {.batch_size = ROWS};
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_batch(p, &batch);
+    inside_add_sampler(p, &sampler);
+    inside_add_fetch(p, &fetch);
+    inside_add_batch(p, &batch);
     return dlp_pipe_start(p);
 }
 
@@ -491,7 +490,7 @@ static void stop__while_it_starts__stopped(void) {
         pthread_t t;
         dlp_batch *b = NULL;
         int rc;
-        CHECK(dlp_pipe_open(&s.p, NULL, NULL) == DLP_OK);
+        CHECK(inside_pipe_open(&s.p, NULL, NULL) == DLP_OK);
         CHECK(pthread_create(&t, NULL, stop_later, &s) == 0);
         CHECK(wire_and_start(s.p) == DLP_OK);
         while ((rc = dlp_pipe_next_timeout(s.p, &b, 20000)) == DLP_OK) dlp_pipe_release(s.p, b);

@@ -260,10 +260,10 @@ static void memory__in_flight__on_a_line(void) {
         rig_init(&r, 100, 8);
         fetch.dataset = &r.dataset;
         fetch.workers.num_workers = 3;
-        CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
-        dlp_pipe_add_sampler(p, &r.sampler);
-        dlp_pipe_add_fetch(p, &fetch);
-        dlp_pipe_add_batch(p, &r.batch);
+        CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
+        inside_add_sampler(p, &r.sampler);
+        inside_add_fetch(p, &fetch);
+        inside_add_batch(p, &r.batch);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t i = 0; i < plan.n_lines; i++) {
             sum += plan.lines[i].bytes;

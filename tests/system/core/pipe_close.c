@@ -190,7 +190,7 @@ static void close_at(int kind, int workers, int moment) {
     dlp_batch *b[2];
     int held = moment == TWO_HELD ? 2 : moment == ONE_HELD ? 1 : 0;
     variant(&r, kind, workers);
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
     if (moment >= WIRED) CHECK(rig_wire(&r, p) == DLP_OK);
     if (moment == PLANNED) CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
     if (moment >= STARTED) CHECK(dlp_pipe_start(p) == DLP_OK);
@@ -513,7 +513,7 @@ static void stop_by_raise(int moment) {
     dlp_batch *b;
     variant(&r, PLAIN, 2);
     gate_set(AT_NONE, 0);
-    CHECK(dlp_pipe_open(&signal_pipe, &r.pipe, NULL) == DLP_OK &&
+    CHECK(inside_pipe_open(&signal_pipe, &r.pipe, NULL) == DLP_OK &&
           rig_wire(&r, signal_pipe) == DLP_OK);
     if (moment == 0) raise(SIGINT);
     CHECK(dlp_pipe_start(signal_pipe) == DLP_OK);
@@ -549,7 +549,7 @@ static void stop_in_start(int workers) {
     gate_set(AT_NONE, 0);
     r.fetch.workers.worker_init = init_that_stops;
     r.fetch.workers.worker_user = &p;
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(next_until_stopped(p) == DLP_STOPPED); /* a worker may begin late */
     close_quickly(p);

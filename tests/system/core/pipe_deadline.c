@@ -296,7 +296,7 @@ static void worker__init_fails__names_stage_and_worker(void) {
             r.dataset.fetch = life_fetch;
             r.fetch.workers.name = "reader";
             life_set(&r.fetch.workers, workers, fails_at);
-            CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+            CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
             rc = dlp_pipe_start(p);
             if (rc == DLP_OK) rc = rig_drain(p, &batches);
             CHECK(rc == DLP_ERR_CALLBACK);
@@ -412,7 +412,7 @@ static void start__stack_too_small__names_stage(void) {
     r.fetch.workers.num_workers = 2;
     r.fetch.workers.name = "reader";
     r.fetch.workers.stack_bytes = 1;
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_ERR_ARG);
     CHECK(strcmp(dlp_pipe_error(p)->stage, "reader") == 0);
     CHECK(strcmp(dlp_pipe_error(p)->field, "stack_bytes") == 0);

@@ -66,7 +66,7 @@ static int run_with_fault(int kind, long n, int and_all_after) {
     int rc;
     fault_rig(&r, kind);
     seam_arm(n, and_all_after);
-    rc = dlp_pipe_open(&p, &r.pipe, &e);
+    rc = inside_pipe_open(&p, &r.pipe, &e);
     if (rc == DLP_OK) {
         if ((rc = rig_wire(&r, p)) == DLP_OK) rc = dlp_pipe_start(p);
         e = *dlp_pipe_error(p);
@@ -282,7 +282,7 @@ static int device_run(int what, int at, int threaded, int workers) {
     r.has_transfer = 1;
     r.transfer.device = &device;
     r.transfer.threaded = threaded;
-    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
     rc = dlp_pipe_start(p);
     if (rc == DLP_OK) rc = rig_drain(p, &batches);
     came = DLPI_LOAD_SEQ(&dev.seen) >= at; /* F1 */

@@ -5,6 +5,7 @@
 #include "../../../dlpipe.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside_stages.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,7 +117,7 @@ static void drain(dlp_pipe *p, int states, told *t) {
 static dlp_pipe *opened(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc) {
     dlp_pipe *p = NULL;
     dlp_error err = {.code = 0};
-    if (!well(dlp_nodes_open(&p, nodes, n, desc, &err) == DLP_OK))
+    if (!well(dlp_pipe_open(&p, nodes, n, desc, &err) == DLP_OK))
         printf("  %s.%s: %s\n", err.stage, err.field, err.message);
     return p;
 }
@@ -124,7 +125,7 @@ static dlp_pipe *opened(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *
 /* A pipe of stages, which `add` adds. */
 static dlp_pipe *staged(void (*add)(dlp_pipe *p, int workers), int workers) {
     dlp_pipe *p = NULL;
-    if (!well(dlp_pipe_open(&p, &(dlp_pipe_desc){.max_held = 2}, NULL) == DLP_OK)) return NULL;
+    if (!well(inside_pipe_open(&p, &(dlp_pipe_desc){.max_held = 2}, NULL) == DLP_OK)) return NULL;
     add(p, workers);
     if (!well(dlp_pipe_start(p) == DLP_OK)) printf("  %s\n", dlp_pipe_error(p)->message);
     return p;
@@ -171,10 +172,10 @@ static const dlp_dataset xs = {
 /* ---- the tables of known count ---- */
 
 static void economic_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &shuffled);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+    inside_add_sampler(p, &shuffled);
+    inside_add_repeat(p, &twice);
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
 static void nodes__economic__the_stages_batches_and_states(void) {
@@ -203,14 +204,14 @@ static void nodes__economic__the_stages_batches_and_states(void) {
 static void joined_stages(dlp_pipe *p, int workers) {
     static const dlp_dataset ys = {
         .n_items = ITEMS, .fields = &y_field, .n_fields = 1, .fetch = write_y};
-    dlp_pipe_add_sampler(p, &shuffled);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
-    dlp_pipe_add_join(p, &(dlp_join_desc){.fetch = {.dataset = &ys}});
-    dlp_pipe_add_map(p, &(dlp_map_desc){.item = add_one});
-    dlp_pipe_add_cache(p, &(dlp_cache_desc){.bytes = 1 << 20});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16, .last = DLP_LAST_DROP});
-    dlp_pipe_add_transfer(p, &(dlp_transfer_desc){.threaded = 1});
+    inside_add_sampler(p, &shuffled);
+    inside_add_repeat(p, &twice);
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
+    inside_add_join(p, &(dlp_join_desc){.fetch = {.dataset = &ys}});
+    inside_add_map(p, &(inside_map_desc){.item = add_one});
+    inside_add_cache(p, &(dlp_cache_desc){.bytes = 1 << 20});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16, .last = DLP_LAST_DROP});
+    inside_add_transfer(p, &(dlp_transfer_desc){.threaded = 1});
 }
 
 static void nodes__second_fetch_map_guard_cache_transfer__the_stages_batches(void) {
@@ -254,12 +255,12 @@ static void mixed_stages(dlp_pipe *p, int workers) {
         .n_items = 50, .fields = &x_field, .n_fields = 1, .fetch = write_x_more};
     dlp_sampler_desc order = {.rank = 0};
     CHECK(dlp_mix_sampler(mix, &order) == DLP_OK);
-    dlp_pipe_add_sampler(p, &order);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
-    dlp_pipe_add_join(p, &(dlp_join_desc){.how = DLP_JOIN_MIX, .fetch = {.dataset = &more}});
-    dlp_pipe_add_map(p, &(dlp_map_desc){.item = add_one});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+    inside_add_sampler(p, &order);
+    inside_add_repeat(p, &twice);
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
+    inside_add_join(p, &(dlp_join_desc){.how = DLP_JOIN_MIX, .fetch = {.dataset = &more}});
+    inside_add_map(p, &(inside_map_desc){.item = add_one});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
 static void nodes__mix__the_stages_batches(void) {
@@ -283,16 +284,16 @@ static void nodes__mix__the_stages_batches(void) {
     same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2}, mixed_stages, 1);
     for (uint32_t of = 0; of < 4; of += of == 1 ? 3 : 1) { /* 0, 1, 4: the second has to be 2 */
         nodes[2].fetch.of = of;
-        CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
         CHECK(strcmp(err.field, "fetch.of") == 0 && strcmp(err.stage, "few") == 0);
     }
     nodes[0].list.shuffle = 1;
-    CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
     CHECK(strcmp(err.field, "list.mix") == 0);
     nodes[0].list.shuffle = 0;
     nodes[2] = nodes[3]; /* the second dataset is left out */
     nodes[3] = nodes[4];
-    CHECK(dlp_nodes_open(&p, nodes, 4, NULL, &err) == DLP_ERR_GRAPH);
+    CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_GRAPH);
     CHECK(strcmp(err.field, "list.mix") == 0 && strstr(err.message, "dataset 2 of the mix"));
     dlp_mix_close(mix);
 }
@@ -500,34 +501,34 @@ static const dlp_dataset in_parts = {.fields = &x_field, .n_fields = 1, .fetch =
 static const dlp_sampler_desc of_parts = {.order = DLP_ORDER_PARTS, .seed = 7};
 
 static void counted_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &of_parts);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
-                                           .count = count_items,
-                                           .max_part_bytes = 64,
-                                           .load = load_part,
-                                           .streams = 4,
-                                           .shuffle_parts = 1,
-                                           .shuffle_items = 1,
-                                           .workers = {.num_workers = workers}});
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+    inside_add_sampler(p, &of_parts);
+    inside_add_repeat(p, &twice);
+    inside_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
+                                         .count = count_items,
+                                         .max_part_bytes = 64,
+                                         .load = load_part,
+                                         .streams = 4,
+                                         .shuffle_parts = 1,
+                                         .shuffle_items = 1,
+                                         .workers = {.num_workers = workers}});
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
 static void found_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &of_parts);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
-                                           .max_items = 12,
-                                           .max_part_bytes = 64,
-                                           .load = load_part,
-                                           .streams = 4,
-                                           .window = 20,
-                                           .shuffle_parts = 1,
-                                           .queue_size = 100,
-                                           .workers = {.num_workers = workers}});
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
+    inside_add_sampler(p, &of_parts);
+    inside_add_repeat(p, &twice);
+    inside_add_parts(p, &(dlp_part_desc){.n_parts = PARTS,
+                                         .max_items = 12,
+                                         .max_part_bytes = 64,
+                                         .load = load_part,
+                                         .streams = 4,
+                                         .window = 20,
+                                         .shuffle_parts = 1,
+                                         .queue_size = 100,
+                                         .workers = {.num_workers = workers}});
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
 static void nodes__load__the_batches_of_parts(void) {
@@ -563,12 +564,12 @@ static const dlp_dataset odd_xs = {
     .n_items = ITEMS, .fields = &x_field, .n_fields = 1, .fetch = skip_even, .filter = 1};
 
 static void filter_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &shuffled);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_expand(
+    inside_add_sampler(p, &shuffled);
+    inside_add_repeat(p, &twice);
+    inside_add_expand(
         p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .streams = 2, .window = 9});
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
 }
 
 static void nodes__filter_and_window__the_batches_of_a_fetch_that_skips(void) {
@@ -762,7 +763,7 @@ static void nodes__filter_with_another_id__the_state_is_refused(void) {
         const dlp_pipe_desc desc = {.resume = &state};
         nodes[2].filter.id = id;
         p = NULL;
-        CHECK(dlp_nodes_open(&p, nodes, 4, &desc, NULL) == (id == 4 ? DLP_OK : DLP_ERR_RESUME));
+        CHECK(dlp_pipe_open(&p, nodes, 4, &desc, NULL) == (id == 4 ? DLP_OK : DLP_ERR_RESUME));
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -773,15 +774,15 @@ static const dlp_dataset documents = {
     .n_items = ITEMS, .fields = &words_field, .n_fields = 1, .fetch = write_words};
 
 static void pack_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &shuffled);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_pack(p, &(dlp_pack_desc){.tokens = 32,
-                                          .rule = DLP_PACK_FIT,
-                                          .window = 16,
-                                          .streams = 2,
-                                          .workers = {.num_workers = workers}});
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &documents});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
+    inside_add_sampler(p, &shuffled);
+    inside_add_repeat(p, &twice);
+    inside_add_pack(p, &(dlp_pack_desc){.tokens = 32,
+                                        .rule = DLP_PACK_FIT,
+                                        .window = 16,
+                                        .streams = 2,
+                                        .workers = {.num_workers = workers}});
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &documents});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
 }
 
 static int keep_long(void *user, const dlp_item *it) {
@@ -868,7 +869,7 @@ static void nodes__push_of_a_rank__refused(void) {
         {.name = "items", .verb = DLP_PUSH, .push = {.source = push}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
     };
-    CHECK(dlp_nodes_open(&p, nodes, 2, &run, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_open(&p, nodes, 2, &run, NULL) == DLP_ERR_ARG);
     CHECK(dlp_push_close(push) == DLP_OK);
 }
 
@@ -893,23 +894,23 @@ static void nodes__source_of_threads_and_filter__the_fetchs_batches(void) {
 }
 
 static void named_filter_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &shuffled);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_expand(p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .id = 5});
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+    inside_add_sampler(p, &shuffled);
+    inside_add_repeat(p, &twice);
+    inside_add_expand(p, &(dlp_expand_desc){.workers = {.num_workers = workers}, .id = 5});
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
 }
 static void named_expand_stages(dlp_pipe *p, int workers) {
-    dlp_pipe_add_sampler(p, &shuffled);
-    dlp_pipe_add_repeat(p, &twice);
-    dlp_pipe_add_expand(p, &(dlp_expand_desc){.expand = make_items,
-                                              .max_out = 4,
-                                              .fields = &x_field,
-                                              .n_fields = 1,
-                                              .id = 5,
-                                              .workers = {.num_workers = workers}});
-    dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+    inside_add_sampler(p, &shuffled);
+    inside_add_repeat(p, &twice);
+    inside_add_expand(p, &(dlp_expand_desc){.expand = make_items,
+                                            .max_out = 4,
+                                            .fields = &x_field,
+                                            .n_fields = 1,
+                                            .id = 5,
+                                            .workers = {.num_workers = workers}});
+    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
 }
 
 /* The id of a row is that of its stage: each goes on from the other's states. */
@@ -980,7 +981,7 @@ static void nodes__mix_then_a_field_that_ends__the_map_sees_each_once(void) {
     nodes[1].fetch.of = 0;
     nodes[1].name = "all";
     nodes[4] = nodes[5];
-    CHECK(dlp_nodes_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG && p == NULL);
+    CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG && p == NULL);
     CHECK(strcmp(err.field, "fetch.of") == 0 && strcmp(err.stage, "many") == 0);
     dlp_mix_close(mix);
 }
@@ -1524,7 +1525,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
         uint32_t n = 0;
         int rc;
         while (n < 5 && (r->nodes[n].name != NULL || r->nodes[n].verb != 0)) n++;
-        rc = dlp_nodes_open(&p, r->nodes, n, &r->desc, &err);
+        rc = dlp_pipe_open(&p, r->nodes, n, &r->desc, &err);
         if (!well((rc == DLP_ERR_ARG || rc == DLP_ERR_GRAPH) && err.code == rc && p == NULL &&
                   strcmp(err.stage, r->stage) == 0 && strcmp(err.field, r->field) == 0 &&
                   strstr(err.message, r->words) != NULL))
@@ -1538,11 +1539,11 @@ static void nodes__wrong__the_row_and_the_field(void) {
         const dlp_pipe_desc run = {.seed = 1};
         dlp_error err;
         dlp_pipe *p = NULL;
-        CHECK(dlp_pipe_open(&p, &run, &err) == DLP_ERR_ARG && strcmp(err.field, "seed") == 0);
-        CHECK(dlp_nodes_open(NULL, all[0].nodes, 1, NULL, &err) == DLP_ERR_ARG);
-        CHECK(dlp_nodes_open(&p, NULL, 1, NULL, &err) == DLP_ERR_ARG);
-        CHECK(dlp_nodes_open(&p, all[0].nodes, 0, NULL, &err) == DLP_ERR_ARG);
-        CHECK(dlp_nodes_open(&p, all[0].nodes, 17, NULL, &err) == DLP_ERR_ARG);
+        CHECK(inside_pipe_open(&p, &run, &err) == DLP_ERR_ARG && strcmp(err.field, "seed") == 0);
+        CHECK(dlp_pipe_open(NULL, all[0].nodes, 1, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_open(&p, NULL, 1, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_open(&p, all[0].nodes, 0, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_open(&p, all[0].nodes, 17, NULL, &err) == DLP_ERR_ARG);
     }
 }
 

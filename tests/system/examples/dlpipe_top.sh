@@ -43,29 +43,24 @@ static int map(void *user, dlp_item *it) {
 
 int main(int argc, char **argv) {
     dlp_field field = {.name = "x", .dtype = DLP_U32};
-    dlp_dataset set = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch};
     dlp_shm_desc shm = {.name = argv[1]};
     dlp_counter counters[3] = {{"loss", NULL, 0}, {"gpu\033c", "%", 100}, {"never", NULL, 0}};
     dlp_pipe_desc desc = {.name = "a \"b\\ \033[2J", .prefetch_factor = 4, .shm = &shm,
-                          .counters = counters, .n_counters = 3};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
-    dlp_repeat_desc repeat = {.epochs = DLP_FOREVER};
-    dlp_fetch_desc fetched = {.dataset = &set,
-                              .workers = {.num_workers = 1, .on_error = DLP_ON_ERROR_REPLACE}};
-    dlp_map_desc mapped = {.item = map};
-    dlp_batch_desc batch = {.batch_size = 10};
+                          .counters = counters, .n_counters = 3, .epochs = DLP_FOREVER};
+    int place = argc > 2 ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+    const dlp_node nodes[] = {
+        {.name = "sampler", .verb = DLP_LIST, .list = {.n_items = 1000, .shuffle = 1}},
+        {.name = "fetch", .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &field, .n_fields = 1},
+         .workers = {.num_workers = 1, .on_error = DLP_ON_ERROR_REPLACE, .placement = place}},
+        {.name = "my\033c map\303\251", .verb = DLP_MAP, .map = {.item = map},
+         .workers = {.num_workers = 2, .placement = place}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 10}}};
     dlp_pipe *p = NULL;
     dlp_batch *b;
-    mapped.workers.num_workers = 2;
-    mapped.workers.name = "my\033c map\303\251";
-    if (argc > 2) fetched.workers.placement = mapped.workers.placement = DLP_PLACE_PROCESSES;
-    if (dlp_pipe_open(&p, &desc, NULL) != DLP_OK) return 1;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetched);
-    dlp_pipe_add_map(p, &mapped);
-    dlp_pipe_add_batch(p, &batch);
-    if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
+    dlp_error err;
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) != DLP_OK)
+        return fprintf(stderr, "%s\n", err.message), 1;
     while (dlp_pipe_next(p, &b) == DLP_OK) {
         if (dlp_pipe_count(p, 0, 0.25) != 0 || dlp_pipe_count(p, 1, 75) != 0) return 1;
         dlp_pipe_release(p, b);
@@ -239,23 +234,21 @@ static int fetch(void *user, dlp_item *it) {
 int main(void) {
     uint64_t items[4] = {5, 5, 5, 5};
     dlp_field field = {.name = "x", .dtype = DLP_U32, .ndim = 1, .shape = {4}};
-    dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS};
-    dlp_part_desc parts = {.n_parts = 4, .items = items, .max_part_bytes = 64, .load = load};
-    dlp_fetch_desc fetched = {.dataset = &set, .workers = {.num_workers = 1}};
-    dlp_cache_desc cache = {.bytes = 4096};
-    dlp_batch_desc batch = {.batch_size = 1};
-    dlp_split_desc split = {.chunk_rows = 4, .batch_size = 2};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 4}},
+        {.name = "load", .verb = DLP_LOAD,
+         .load = {.items = items, .max_part_bytes = 64, .load = load}},
+        {.name = "fetch", .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &field, .n_fields = 1},
+         .workers = {.num_workers = 1}},
+        {.name = "cache", .verb = DLP_CACHE, .cache = {.bytes = 4096}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
+        {.name = "split", .verb = DLP_SPLIT, .split = {.chunk_rows = 4, .batch_size = 2}}};
     dlp_pipe *p = NULL;
     dlp_batch *b;
-    if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return 1;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_parts(p, &parts);
-    dlp_pipe_add_fetch(p, &fetched);
-    dlp_pipe_add_cache(p, &cache);
-    dlp_pipe_add_batch(p, &batch);
-    dlp_pipe_add_split(p, &split);
-    if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
+    dlp_error err;
+    if (dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &err) != DLP_OK)
+        return fprintf(stderr, "%s\n", err.message), 1;
     if (dlp_pipe_next(p, &b) == DLP_OK) pause();
     return 1;
 }
@@ -265,7 +258,7 @@ $dir/kinds &
 owner=$!
 await seen_taken $owner
 said=$(sed 's/"links".*//' $dir/json | grep -o '"kind":"[a-z_]*"' | cut -d'"' -f4 | tr '\n' ' ')
-[ "$said" = 'sampler parts fetch cache batch split ' ] || fail "kinds of stages: $said"
+[ "$said" = 'sampler repeat parts fetch cache batch split ' ] || fail "kinds of stages: $said"
 grep -q '"chunks":{"taken":1,"per_epoch":20,"loadable":1[0-9],"in_use":1,"preload":0,"cpu":{' \
     $dir/json || fail "queues of chunks: $(cat $dir/json)"
 $top --once --interval 20 $owner >$dir/text

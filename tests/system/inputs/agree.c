@@ -591,15 +591,15 @@ static void other_open(other *k, uint32_t rank, int pack) {
     dlp_error err;
     memset(k, 0, sizeof *k);
     data.fetch = pack ? fetch_document : fetch_kept;
-    CHECK(dlp_pipe_open(&k->p, &desc, &err) == DLP_OK);
-    dlp_pipe_add_sampler(k->p, &sampler);
-    dlp_pipe_add_repeat(k->p, &repeat);
+    CHECK(inside_pipe_open(&k->p, &desc, &err) == DLP_OK);
+    inside_add_sampler(k->p, &sampler);
+    inside_add_repeat(k->p, &repeat);
     if (pack)
-        dlp_pipe_add_pack(k->p, &packing);
+        inside_add_pack(k->p, &packing);
     else
-        dlp_pipe_add_expand(k->p, &filter);
-    dlp_pipe_add_fetch(k->p, &fetch);
-    dlp_pipe_add_batch(k->p, &batch);
+        inside_add_expand(k->p, &filter);
+    inside_add_fetch(k->p, &fetch);
+    inside_add_batch(k->p, &batch);
     CHECK(dlp_pipe_start(k->p) == DLP_OK);
 }
 

@@ -30,13 +30,13 @@ typedef struct descs {
     dlp_field fields[3], label, raw, raw_next;
     dlp_dataset dataset, joined;
     dlp_fetch_desc fetch;
-    dlp_map_desc map, batch_map, decode;
+    inside_map_desc map, batch_map, decode;
     dlp_batch_desc batch;
     dlp_transfer_desc transfer;
     dlp_join_desc join;
-    dlp_scratch_desc scratch;
+    inside_scratch_desc scratch;
     dlp_cache_desc cache;
-    dlp_guard_desc guard;
+    inside_guard_desc guard;
     dlp_guard_field guarded, guarded_next;
     dlp_part_desc parts;
     dlp_expand_desc expand;
@@ -718,25 +718,25 @@ static void set_mix(void) {
 
 static int open_chain(dlp_error *err) {
     const int has = wiring_->stages;
-    int rc = dlp_pipe_open(&pipe_, &now_.pipe, err);
+    int rc = inside_pipe_open(&pipe_, &now_.pipe, err);
     dlp_pipe *p = pipe_;
     if (rc != DLP_OK) return rc;
-    dlp_pipe_add_sampler(p, &now_.sampler);
-    dlp_pipe_add_repeat(p, &now_.repeat);
-    if (has & HAS_PARTS) dlp_pipe_add_parts(p, &now_.parts);
-    if (has & HAS_EXPAND) dlp_pipe_add_expand(p, &now_.expand);
-    if (has & HAS_PACK) dlp_pipe_add_pack(p, &now_.pack);
-    dlp_pipe_add_fetch(p, &now_.fetch);
-    if (has & HAS_JOIN) dlp_pipe_add_join(p, &now_.join);
-    if (has & HAS_SCRATCH) dlp_pipe_add_scratch(p, &now_.scratch);
-    if (has & HAS_SCRATCH) dlp_pipe_add_map(p, &now_.decode);
-    if (has & HAS_GUARD) dlp_pipe_add_guard(p, &now_.guard);
-    if (has & HAS_CACHE) dlp_pipe_add_cache(p, &now_.cache);
-    if (has & HAS_MAP) dlp_pipe_add_map(p, &now_.map);
-    dlp_pipe_add_batch(p, &now_.batch);
-    if (has & HAS_BATCH_MAP) dlp_pipe_add_map(p, &now_.batch_map);
-    if (has & HAS_TRANSFER) dlp_pipe_add_transfer(p, &now_.transfer);
-    if (has & HAS_SPLIT) dlp_pipe_add_split(p, &now_.split);
+    inside_add_sampler(p, &now_.sampler);
+    inside_add_repeat(p, &now_.repeat);
+    if (has & HAS_PARTS) inside_add_parts(p, &now_.parts);
+    if (has & HAS_EXPAND) inside_add_expand(p, &now_.expand);
+    if (has & HAS_PACK) inside_add_pack(p, &now_.pack);
+    inside_add_fetch(p, &now_.fetch);
+    if (has & HAS_JOIN) inside_add_join(p, &now_.join);
+    if (has & HAS_SCRATCH) inside_add_scratch(p, &now_.scratch);
+    if (has & HAS_SCRATCH) inside_add_map(p, &now_.decode);
+    if (has & HAS_GUARD) inside_add_guard(p, &now_.guard);
+    if (has & HAS_CACHE) inside_add_cache(p, &now_.cache);
+    if (has & HAS_MAP) inside_add_map(p, &now_.map);
+    inside_add_batch(p, &now_.batch);
+    if (has & HAS_BATCH_MAP) inside_add_map(p, &now_.batch_map);
+    if (has & HAS_TRANSFER) inside_add_transfer(p, &now_.transfer);
+    if (has & HAS_SPLIT) inside_add_split(p, &now_.split);
     rc = dlp_pipe_start(p);
     if (rc != DLP_OK) *err = *dlp_pipe_error(p);
     return rc;
@@ -815,9 +815,9 @@ static const place at_rows_[] = {CHAIN,
                                  AT(dlp_field, fields[1]),
                                  AT(dlp_field, fields[2]),
                                  AT(dlp_async, fetch.async),
-                                 AT(dlp_map_desc, map),
+                                 AT(inside_map_desc, map),
                                  AT(dlp_workers_desc, map.workers),
-                                 AT(dlp_map_desc, batch_map),
+                                 AT(inside_map_desc, batch_map),
                                  AT(dlp_workers_desc, batch_map.workers),
                                  AT(dlp_transfer_desc, transfer),
                                  {0}};
@@ -837,7 +837,7 @@ static const place at_join_[] = {CHAIN,
                                  AT(dlp_workers_desc, join.fetch.workers),
                                  AT(dlp_dataset, joined),
                                  AT(dlp_field, label),
-                                 AT(dlp_guard_desc, guard),
+                                 AT(inside_guard_desc, guard),
                                  AT(dlp_guard_field, guarded),
                                  AT(dlp_workers_desc, guard.workers),
                                  AT(dlp_cache_desc, cache),
@@ -848,7 +848,8 @@ static const place at_mixed_[] = {CHAIN,
                                   AT(dlp_workers_desc, join.fetch.workers),
                                   AT(dlp_dataset, joined),
                                   {0}};
-static const place at_scratch_[] = {CHAIN, AT(dlp_field, raw), AT(dlp_scratch_desc, scratch), {0}};
+static const place at_scratch_[] = {
+    CHAIN, AT(dlp_field, raw), AT(inside_scratch_desc, scratch), {0}};
 static const place at_loader_[] = {LOADER, {0}};
 static const place at_chunks_[] = {AT(dlp_chunks_desc, chunks),
                                    AT(dlp_pipe_desc, chunks.pipe),

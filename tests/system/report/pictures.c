@@ -2063,11 +2063,11 @@ static void pipe__counters__kept_and_refused(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK, "close");
     memset(&d, 0, sizeof d);
     d.n_counters = 1;
-    CHECK(dlp_pipe_open(&p, &d, NULL) == DLP_ERR_ARG, "counters NULL");
+    CHECK(dlpi_pipe_make(&p, &d, NULL) == DLP_ERR_ARG, "counters NULL");
     d.counters = &(dlp_counter){"x", NULL, -1};
-    CHECK(dlp_pipe_open(&p, &d, NULL) == DLP_ERR_ARG, "most below 0");
+    CHECK(dlpi_pipe_make(&p, &d, NULL) == DLP_ERR_ARG, "most below 0");
     d.n_counters = DLP_MAX_COUNTERS + 1;
-    CHECK(dlp_pipe_open(&p, &d, NULL) == DLP_ERR_ARG, "too many");
+    CHECK(dlpi_pipe_make(&p, &d, NULL) == DLP_ERR_ARG, "too many");
 }
 
 static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {

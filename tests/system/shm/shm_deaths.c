@@ -240,7 +240,7 @@ static void runs_for_ever(int kind) {
     }
     if (kind == 1) { /* early fork, never started */
         simple_rig(&r);
-        if (rig_wire(&r, &p) != DLP_OK || dlp_pipe_fork(p) != DLP_OK) _exit(1);
+        if (rig_wire(&r, &p) != DLP_OK || inside_pipe_fork(p) != DLP_OK) _exit(1);
         tell_pids(p);
         set(&common->ready, 1);
         for (;;) pause();
@@ -315,7 +315,7 @@ static void opens_and_closes(int kind) {
         uint64_t k = 0;
         simple_rig(&r);
         if (kind == 1) {
-            if (rig_wire(&r, &p) != DLP_OK || dlp_pipe_fork(p) != DLP_OK) _exit(1);
+            if (rig_wire(&r, &p) != DLP_OK || inside_pipe_fork(p) != DLP_OK) _exit(1);
             if (dlp_pipe_start(p) != DLP_OK) _exit(1);
         } else if (rig_open(&r, &p) != DLP_OK) {
             _exit(1);
@@ -499,7 +499,6 @@ static void user_forks(int kind) {
         CHECK(dlp_pipe_next_epoch(p) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_state(p, NULL, &state) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_start(p) == DLP_ERR_FORKED);
-        CHECK(dlp_pipe_fork(p) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_stats(p, &stats) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_worker_stats(p, 0, &ws) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_skips(p, NULL, 0, NULL) == DLP_ERR_FORKED);
@@ -610,6 +609,34 @@ static void *thread_waits(void *arg) {
     return NULL;
 }
 
+/* The pipe of a rig as a table, which open does not start. */
+static int open_later(const rig *r, dlp_pipe **p) {
+    dlp_node nodes[] = {{.name = "sampler",
+                         .verb = DLP_LIST,
+                         .list = {.n_items = r->dataset.n_items, .order = &r->sampler}},
+                        {.name = "fetch",
+                         .verb = DLP_FETCH,
+                         .fetch = {.fetch = r->dataset.fetch,
+                                   .user = r->dataset.user,
+                                   .fields = r->dataset.fields,
+                                   .n_fields = r->dataset.n_fields},
+                         .workers = r->fetch},
+                        {.name = "batch",
+                         .verb = DLP_BATCH,
+                         .batch = {.batch_size = r->batch.batch_size, .last = r->batch.last},
+                         .workers = r->batch.workers},
+                        {.name = "map",
+                         .verb = DLP_MAP,
+                         .map = {.batch = r->batch_map[0].batch, .user = r->batch_map[0].user},
+                         .workers = r->batch_map[0].workers}};
+    dlp_pipe_desc d = r->pipe;
+    dlp_error err;
+    d.later = 1;
+    d.epochs = r->repeat.epochs;
+    if (dlp_pipe_open(p, DLP_NODES(nodes), &d, &err) == DLP_OK) return DLP_OK;
+    return printf("  %s.%s: %s\n", err.stage, err.field, err.message), err.code;
+}
+
 static void threads_there(int kind) {
     static const dlp_shm_desc allow = {.allow_fork_with_threads = 1};
     rig r;
@@ -620,15 +647,18 @@ static void threads_there(int kind) {
     int rc;
     simple_rig(&r);
     if (kind == 2) { /* the pipe forks before there is a thread */
-        CHECK(rig_wire(&r, &p) == DLP_OK && dlp_pipe_fork(p) == DLP_OK);
-        CHECK(dlp_pipe_fork(p) == DLP_ERR_STATE);
+        dlp_batch *b;
+        dlp_plan plan;
+        if (open_later(&r, &p) != DLP_OK) _exit(1);
+        CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_ERR_STATE);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes > 0);
     }
     if (pthread_create(&t, NULL, thread_waits, &common->go) != 0) _exit(1);
     if (kind == 1) r.pipe.shm = &allow;
     rc = kind == 2 ? dlp_pipe_start(p) : rig_try(&r, &p, &err);
     if (kind == 0) {
         CHECK(rc == DLP_ERR_STATE);
-        CHECK(strstr(err.message, "dlp_pipe_fork") != NULL);
+        CHECK(strstr(err.message, "later") != NULL);
         CHECK(strstr(err.message, "allow_fork_with_threads") != NULL);
     } else {
         CHECK(rc == DLP_OK && take(&r, p, &k, 300) == DLP_OK);

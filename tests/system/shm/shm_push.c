@@ -52,19 +52,19 @@ static dlp_pipe *mapped(dlp_push *push, int *how, int of_batches, int workers) {
     dlp_pipe_desc desc = {.shm = *how == MAP_DIES ? &shm : NULL};
     dlp_dataset data = {0};
     dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = workers}};
-    dlp_map_desc map = {.item = of_batches ? NULL : map_one,
-                        .batch = of_batches ? map_batch : NULL,
-                        .user = how,
-                        .workers = {.num_workers = 2, .retries = *how == MAP_FAILS ? 9 : 0}};
+    inside_map_desc map = {.item = of_batches ? NULL : map_one,
+                           .batch = of_batches ? map_batch : NULL,
+                           .user = how,
+                           .workers = {.num_workers = 2, .retries = *how == MAP_FAILS ? 9 : 0}};
     dlp_pipe *p = NULL;
     if (*how == MAP_DIES) map.workers.placement = DLP_PLACE_PROCESSES;
     dlp_push_wire(push, &data, &fetch.workers);
-    CHECK(dlp_pipe_open(&p, &desc, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &(dlp_sampler_desc){0});
-    dlp_pipe_add_fetch(p, &fetch);
-    if (!of_batches) dlp_pipe_add_map(p, &map);
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
-    if (of_batches) dlp_pipe_add_map(p, &map);
+    CHECK(inside_pipe_open(&p, &desc, NULL) == DLP_OK);
+    inside_add_sampler(p, &(dlp_sampler_desc){0});
+    inside_add_fetch(p, &fetch);
+    if (!of_batches) inside_add_map(p, &map);
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
+    if (of_batches) inside_add_map(p, &map);
     if (dlp_pipe_start(p) != DLP_OK) printf("%s\n", dlp_pipe_error(p)->message);
     return p;
 }

@@ -524,7 +524,7 @@ static void desc__does_not_fit__names_the_field(void) {
     d.name = NULL;
     CHECK(refused(&r, "shm.name"));
     d.name = "../x";
-    CHECK(dlp_pipe_open(&p, &r.pipe, &err) == DLP_ERR_ARG && strcmp(err.field, "shm.name") == 0);
+    CHECK(inside_pipe_open(&p, &r.pipe, &err) == DLP_ERR_ARG && strcmp(err.field, "shm.name") == 0);
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
     r.batch_map[0].workers.num_workers = 0;
     CHECK(refused(&r, "shm.share"));

@@ -3,6 +3,7 @@
    are all gone, a pipe that has an error. */
 #define _GNU_SOURCE
 #include "../../rig/push_rig.h"
+#include "../../rig/inside_stages.h"
 
 static dlp_push_stats look(const dlp_push *push, uint32_t number) {
     dlp_push_stats s = {0};
@@ -440,11 +441,11 @@ static dlp_pipe *failing(dlp_push *push, int workers) {
     dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = workers}};
     dlp_pipe *p = NULL;
     dlp_push_wire(push, &data, &fetch.workers);
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &(dlp_sampler_desc){0});
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_map(p, &(dlp_map_desc){.item = fails_later});
-    dlp_pipe_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    inside_add_sampler(p, &(dlp_sampler_desc){0});
+    inside_add_fetch(p, &fetch);
+    inside_add_map(p, &(inside_map_desc){.item = fails_later});
+    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
     CHECK(dlp_pipe_start(p) == DLP_OK);
     return p;
 }

@@ -35,7 +35,7 @@ static int wire(rig *r, int kind, int workers, dlp_push *push, dlp_pipe **p) {
     r->batch_map.batch = batch_map_fails;
     r->item_map.workers.retries = r->batch_map.workers.retries = 9;
     r->batch_map.workers.idempotent = kind == IDEMPOTENT_BATCH_MAP;
-    rc = dlp_pipe_open(p, &r->pipe, NULL);
+    rc = inside_pipe_open(p, &r->pipe, NULL);
     return rc == DLP_OK ? rig_wire(r, *p) : rc;
 }
 
@@ -120,7 +120,7 @@ static void planned_before_the_map__line_comes_with_it(void) {
                         NULL) == DLP_OK);
     CHECK(wire(&r, NO_MAP, 0, push, &p) == DLP_OK);
     check_plan(p, NO_MAP);
-    CHECK(dlp_pipe_add_map(p, &r.batch_map) >= 0);
+    CHECK(inside_add_map(p, &r.batch_map) >= 0);
     check_plan(p, BATCH_MAP);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
 }

@@ -214,18 +214,17 @@ static void cache__wrong_descs__refused_by_name(void) {
     c.bytes = 39;
     CHECK(cache_try(&c, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "cache.bytes") == 0);
     CHECK(strstr(err.message, "40 (one item)") != NULL);
-    if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return;
-    CHECK(dlp_pipe_add_cache(p, &none) == DLP_ERR_ARG);
+    if (inside_pipe_open(&p, NULL, NULL) != DLP_OK) return;
+    CHECK(inside_add_cache(p, &none) == DLP_ERR_ARG);
     CHECK(strcmp(dlp_pipe_error(p)->field, "cache.bytes") == 0 && dlp_pipe_close(p) == DLP_OK);
-    CHECK(dlp_pipe_add_cache(NULL, &some) == DLP_ERR_ARG);
     cache_descs(&c);
-    if (dlp_pipe_open(&p, NULL, NULL) != DLP_OK) return;
-    dlp_pipe_add_sampler(p, &c.sampler);
-    dlp_pipe_add_fetch(p, &c.fetch);
-    dlp_pipe_add_map(p, &c.map);
-    dlp_pipe_add_cache(p, &some);
-    dlp_pipe_add_cache(p, &some); /* one is all that a pipe has */
-    dlp_pipe_add_batch(p, &c.batch);
+    if (inside_pipe_open(&p, NULL, NULL) != DLP_OK) return;
+    inside_add_sampler(p, &c.sampler);
+    inside_add_fetch(p, &c.fetch);
+    inside_add_map(p, &c.map);
+    inside_add_cache(p, &some);
+    inside_add_cache(p, &some); /* one is all that a pipe has */
+    inside_add_batch(p, &c.batch);
     CHECK(dlp_pipe_start(p) == DLP_ERR_GRAPH && dlp_pipe_close(p) == DLP_OK);
     memset(&desc, 0, sizeof desc);
     desc.dataset = c.dataset;

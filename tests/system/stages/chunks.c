@@ -996,20 +996,17 @@ static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_spli
     dlp_dataset set = {
         .n_items = 7, .fields = &field, .n_fields = 1, .writes_all_bytes = 1, .fetch = fetch_table};
     dlp_fetch_desc fetch = {.dataset = &set};
-    dlp_map_desc map = {double_it, NULL, NULL, {0}};
+    inside_map_desc map = {double_it, NULL, NULL, {0}};
     dlp_batch_desc batch = {0};
     dlp_cache_desc cache = {own_cache};
-    dlp_stage at[6];
-    int n = 0;
     fetch.workers.num_workers = 2;
     batch.batch_size = batch_size;
-    at[n++] = dlp_pipe_add_sampler(p, sampler);
-    at[n++] = dlp_pipe_add_fetch(p, &fetch);
-    if (own_cache) at[n++] = dlp_pipe_add_cache(p, &cache);
-    at[n++] = dlp_pipe_add_map(p, &map);
-    at[n++] = dlp_pipe_add_batch(p, &batch);
-    at[n++] = dlp_pipe_add_split(p, split);
-    for (int i = 0; i + 1 < n; i++) dlp_pipe_link(p, at[i], at[i + 1]);
+    inside_add_sampler(p, sampler);
+    inside_add_fetch(p, &fetch);
+    if (own_cache) inside_add_cache(p, &cache);
+    inside_add_map(p, &map);
+    inside_add_batch(p, &batch);
+    inside_add_split(p, split);
     return dlp_pipe_start(p);
 }
 
@@ -1025,7 +1022,7 @@ static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     split.chunk_rows = 10;
     split.batch_size = 4;
     split.within_chunks = within;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
     CHECK(own_wire(p, &sampler, &split, 1) == DLP_OK);
     CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)batches);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -1052,7 +1049,7 @@ static void split__bad_wirings__are_refused(void) {
         pipe.unordered = what == 4;
         split.shuffle_rows = what == 5;
         own_cache = what == 5 ? 1000 : 0; /* would keep the rows of one epoch for all */
-        CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
+        CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
         CHECK(own_wire(p, &sampler, &split, what == 3 ? 2 : 1) == DLP_ERR_ARG);
         dlp_pipe_close(p);
     }

@@ -685,27 +685,6 @@ static void desc__what_is_not_possible__refused(void) {
     CHECK(strcmp(err.stage, "map") == 0);
 }
 
-/* A stage that comes after a plan, when the inputs' callback is taken over already. */
-static void planned__then_a_map_that_replaces__refused(void) {
-    dlp_map_desc map = {.item = add_one, .workers.on_error = DLP_ON_ERROR_REPLACE};
-    dlp_stage expander, fetched, batched, added;
-    dlp_pipe *p = NULL;
-    dlp_plan plan;
-    dlp_error err;
-    rig2 r;
-    init(&r, 0);
-    r.fetch.num_workers = r.expand.workers.num_workers = 0;
-    CHECK(dlp_pipe_open(&p, &r.pipe, &err) == DLP_OK && dlp_pipe_add_sampler(p, &r.sampler) >= 0);
-    expander = dlp_pipe_add_expand(p, &r.expand);
-    fetched = dlp_pipe_add_fetch(p, &(dlp_fetch_desc){.dataset = &r.dataset});
-    batched = dlp_pipe_add_batch(p, &r.batch);
-    CHECK(expander >= 0 && dlp_pipe_plan(p, &plan) == DLP_OK);
-    added = dlp_pipe_add_map(p, &map);
-    CHECK(dlp_pipe_link(p, fetched, added) == DLP_OK && dlp_pipe_link(p, added, batched) == DLP_OK);
-    CHECK(dlp_pipe_start(p) == DLP_ERR_ARG && strcmp(dlp_pipe_error(p)->field, "on_error") == 0);
-    dlp_pipe_close(p);
-}
-
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     SHM_NEEDS("expand");
@@ -729,7 +708,6 @@ int main(int argc, char **argv) {
     fail__inside_runs__named_in_its_place(40); /* in its row of the window, and no other one */
     set_epoch__any_end__no_callback_before_or_beside_it();
     fail__ahead_of_an_epoch_that_is_left__unseen(seed);
-    planned__then_a_map_that_replaces__refused();
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);
     return test_end("expand");

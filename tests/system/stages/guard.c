@@ -98,7 +98,7 @@ static void monitor_sees(const dlp_stats *s, int guard) {
 
 /* All batches of a pipe with a guard; returns what next returned last. */
 static int run(int policy, int workers, int placement, found *to) {
-    dlp_guard_desc g;
+    inside_guard_desc g;
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
     dlp_dataset ds;
@@ -128,13 +128,13 @@ static int run(int policy, int workers, int placement, found *to) {
     g.workers.on_error = policy;
     batch.batch_size = 8;
     first_ = getpid();
-    CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
+    CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
     pipe_ = NULL;
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_fetch(p, &fetch);
-    guard = dlp_pipe_add_guard(p, &g);
+    inside_add_sampler(p, &sampler);
+    inside_add_fetch(p, &fetch);
+    guard = inside_add_guard(p, &g);
     CHECK(guard == 2);
-    dlp_pipe_add_batch(p, &batch);
+    inside_add_batch(p, &batch);
     pipe_ = p;
     if ((rc = dlp_pipe_start(p)) != DLP_OK) rig_say(p, rc);
     CHECK(rc == DLP_OK);
@@ -204,17 +204,17 @@ static void guard__worker_dies_at_any_access__counts_are_exact(int64_t only) {
 
 static void guard__bad_descs__named(void) {
     dlp_guard_field f = {"x", 1, 0, 0, 0};
-    dlp_guard_desc d;
+    inside_guard_desc d;
     dlp_pipe *p;
     memset(&d, 0, sizeof d);
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    CHECK(dlp_pipe_add_guard(p, &d) == DLP_ERR_ARG);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    CHECK(inside_add_guard(p, &d) == DLP_ERR_ARG);
     CHECK(strcmp(dlp_pipe_error(p)->field, "n_fields") == 0);
     dlp_pipe_close(p);
     d.fields = &f;
     d.n_fields = 1;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    CHECK(dlp_pipe_add_guard(p, &d) == DLP_ERR_ARG);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    CHECK(inside_add_guard(p, &d) == DLP_ERR_ARG);
     CHECK(strcmp(dlp_pipe_error(p)->field, "fields[].low") == 0);
     dlp_pipe_close(p);
 }

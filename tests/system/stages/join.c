@@ -617,40 +617,40 @@ static void chain_refused(int what, int how, const char *words) {
     fetch_desc(&s, 1, &ds[1], &join.fetch);
     join.how = how;
     batch.batch_size = 4;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
     ds[0].open_end = what == 1;
     if (what == 1) ds[0].n_items = 0;
     ds[1].open_end = what == 2;
     ds[1].filter = what == 3;
     if (what == 6) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
-    dlp_pipe_add_sampler(p, &sampler);
+    inside_add_sampler(p, &sampler);
     if (what == 5) {                       /* needs: parts */
         dlp_expand_desc x;                 /* needs: parts */
         memset(&x, 0, sizeof x);           /* needs: parts */
         x.max_out = 2;                     /* needs: parts */
         x.expand = expand_none;            /* needs: parts */
-        dlp_pipe_add_expand(p, &x);        /* needs: parts */
+        inside_add_expand(p, &x);          /* needs: parts */
     }                                      /* needs: parts */
     if (what == 6) {                       /* needs: parts */
         dlp_part_desc parts = part_desc(); /* needs: parts */
-        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
+        inside_add_parts(p, &parts);       /* needs: parts */
     }                                      /* needs: parts */
-    dlp_pipe_add_fetch(p, &fetch);
+    inside_add_fetch(p, &fetch);
     if (what == 4) {                                                /* needs: scratch */
         static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0}; /* needs: scratch */
-        dlp_scratch_desc sc = {&raw, 1, 0};                         /* needs: scratch */
-        dlp_map_desc m;                                             /* needs: scratch */
+        inside_scratch_desc sc = {&raw, 1, 0};                      /* needs: scratch */
+        inside_map_desc m;                                          /* needs: scratch */
         memset(&m, 0, sizeof m);                                    /* needs: scratch */
         m.item = map_adds;                                          /* needs: scratch */
-        dlp_pipe_add_scratch(p, &sc);                               /* needs: scratch */
-        dlp_pipe_add_map(p, &m);                                    /* needs: scratch */
+        inside_add_scratch(p, &sc);                                 /* needs: scratch */
+        inside_add_map(p, &m);                                      /* needs: scratch */
     }                                                               /* needs: scratch */
-    dlp_pipe_add_join(p, &join);
+    inside_add_join(p, &join);
     if (what == 7) batch.batch_size = 1; /* needs: split */
-    dlp_pipe_add_batch(p, &batch);
+    inside_add_batch(p, &batch);
     if (what == 7) {                                               /* needs: split */
         dlp_split_desc split = {.chunk_rows = 5, .batch_size = 5}; /* needs: split */
-        dlp_pipe_add_split(p, &split);                             /* needs: split */
+        inside_add_split(p, &split);                               /* needs: split */
     }                                                              /* needs: split */
     CHECK(dlp_pipe_plan(p, &plan) < 0);
     CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);

@@ -84,13 +84,13 @@ static void join_hostile__found_in_cache__joined_bytes_untouched(void) { /* need
     dlp_stats stats;
     dlp_pipe *p;
     ds[0].writes_all_bytes = ds[1].writes_all_bytes = 1;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_cache(p, &cache);
-    dlp_pipe_add_join(p, &join);
-    dlp_pipe_add_batch(p, &batch);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    inside_add_sampler(p, &sampler);
+    inside_add_repeat(p, &repeat);
+    inside_add_fetch(p, &fetch);
+    inside_add_cache(p, &cache);
+    inside_add_join(p, &join);
+    inside_add_batch(p, &batch);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     while (dlp_pipe_next(p, &got) == DLP_OK) dlp_pipe_release(p, got);
     CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.cache_hits == 80);
@@ -256,15 +256,15 @@ static void join_hostile__odd_codes_and_lengths__by_policy_and_named(void) {
         s.policy = k % 3;
         s.workers[1] = k % 2;
         s.fetcher[1] = k % 2 ? DLP_FETCH_THREADS : 0;
-        CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-        dlp_pipe_add_sampler(p, &sampler);
+        CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+        inside_add_sampler(p, &sampler);
         fetch_desc(&s, 0, &ds, &fetch);
-        dlp_pipe_add_fetch(p, &fetch);
+        inside_add_fetch(p, &fetch);
         memset(&join, 0, sizeof join);
         fetch_desc(&s, 1, &ds, &join.fetch);
         ds.fetch = fetch_odd;
-        dlp_pipe_add_join(p, &join);
-        dlp_pipe_add_batch(p, &batch);
+        inside_add_join(p, &join);
+        inside_add_batch(p, &batch);
         rc = dlp_pipe_start(p);
         while (rc == DLP_OK && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             for (uint32_t r = 0; r < b->count; r++) {
@@ -320,12 +320,12 @@ static void join_hostile__files_joined__bytes_of_each(void) {
         CHECK(dlp_files_open(&files, &d, NULL) == DLP_OK);
         dlp_files_wire(files, &join.fetch);
         join.fetch.workers.num_workers = 1 + k % 2;
-        CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-        dlp_pipe_add_sampler(p, &sampler);
+        CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+        inside_add_sampler(p, &sampler);
         fetch_desc(&s, 0, &ds, &fetch);
-        dlp_pipe_add_fetch(p, &fetch);
-        CHECK(dlp_pipe_add_join(p, &join) > 0);
-        dlp_pipe_add_batch(p, &batch);
+        inside_add_fetch(p, &fetch);
+        CHECK(inside_add_join(p, &join) > 0);
+        inside_add_batch(p, &batch);
         rc = dlp_pipe_start(p);
         if (rc != DLP_OK) rig_say(p, rc);
         while (rc == DLP_OK && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
@@ -399,21 +399,20 @@ static void join_hostile__odd_descs__refused_by_the_call(void) {
         dlp_pipe *p;
         setup s;
         setup_zip(&s, 2, 50);
-        CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-        dlp_pipe_add_sampler(p, &sampler);
+        CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+        inside_add_sampler(p, &sampler);
         fetch_desc(&s, 0, &ds[0], &fetch);
-        dlp_pipe_add_fetch(p, &fetch);
+        inside_add_fetch(p, &fetch);
         memset(&join, 0, sizeof join);
         fetch_desc(&s, 1, &ds[1], &join.fetch);
         odd_desc(&join, &ds[1], k);
-        CHECK(dlp_pipe_add_join(p, &join) == DLP_ERR_ARG);
+        CHECK(inside_add_join(p, &join) == DLP_ERR_ARG);
         CHECK(strcmp(dlp_pipe_error(p)->field, fields[k]) == 0);
         CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);
         if (strcmp(dlp_pipe_error(p)->field, fields[k]) != 0)
             printf("%d: %s: %s\n", k, dlp_pipe_error(p)->field, dlp_pipe_error(p)->message);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
-    CHECK(dlp_pipe_add_join(NULL, NULL) == DLP_ERR_ARG);
 }
 
 /* More items, or fields, than there may be: of all together. */

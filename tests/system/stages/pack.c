@@ -748,7 +748,6 @@ static void desc__what_is_not_possible__refused(void) {
     REFUSED(r.fetch.on_error = DLP_ON_ERROR_REPLACE, "on_error");
     REFUSED((r.dataset.fields = fixed, r.dataset.n_fields = 1), "fields[].shape");
     REFUSED(r.dataset.fields = unlike, "fields[].shape");
-    CHECK(dlp_pipe_add_pack(NULL, &r.pack) == DLP_ERR_ARG);
 }
 
 static void all_of(int rule, uint64_t seed) {

@@ -727,7 +727,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
         dlp_sampler_desc sampler;
         dlp_fetch_desc fetch;
         dlp_batch_desc batch;
-        dlp_map_desc map;
+        inside_map_desc map;
         uint64_t n = 0, items[30];
         for (int k = 0; k < 30; k++) items[k] = 10;
         parts_init(&r, &seen, 30, items);
@@ -750,12 +750,12 @@ static void batch__fetched_again__its_parts_are_there(void) {
         r.d.loader.shuffle = 0;
         r.d.loader.seed = 0;
         r.d.loader.pipe.prefetch_factor = 8;
-        CHECK(dlp_pipe_open(&p, &r.d.loader.pipe, NULL) == DLP_OK);
-        dlp_pipe_add_sampler(p, &sampler);
-        dlp_pipe_add_parts(p, &r.d.parts);
-        dlp_pipe_add_fetch(p, &fetch);
-        dlp_pipe_add_batch(p, &batch);
-        dlp_pipe_add_map(p, &map);
+        CHECK(inside_pipe_open(&p, &r.d.loader.pipe, NULL) == DLP_OK);
+        inside_add_sampler(p, &sampler);
+        inside_add_parts(p, &r.d.parts);
+        inside_add_fetch(p, &fetch);
+        inside_add_batch(p, &batch);
+        inside_add_map(p, &map);
         CHECK(dlp_pipe_start(p) == DLP_OK);
         parts_order(&r, 0, order);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -902,13 +902,13 @@ static void wiring__parts_and_split__views_of_items(int within) {
     r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
     r.d.loader.batch_size = 1;
     fetch.workers.num_workers = 2;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    dlp_pipe_add_parts(p, &r.d.parts);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_batch(p, &batch);
-    dlp_pipe_add_split(p, &split);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    inside_add_sampler(p, &sampler);
+    inside_add_repeat(p, &repeat);
+    inside_add_parts(p, &r.d.parts);
+    inside_add_fetch(p, &fetch);
+    inside_add_batch(p, &batch);
+    inside_add_split(p, &split);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)each);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {

@@ -262,7 +262,7 @@ static void run(const dlp_node *nodes, uint32_t n, const dlp_state *resume, told
     dlp_batch *b;
     memset(t, 0, sizeof *t);
     memset(all, 0, sizeof *all);
-    t->rc = dlp_nodes_open(&p, nodes, n, &desc, &t->err);
+    t->rc = dlp_pipe_open(&p, nodes, n, &desc, &t->err);
     if (t->rc != DLP_OK) return;
     while ((t->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK && t->n < BATCHES) {
         t->hash[t->n] = hash_of(b);
@@ -422,7 +422,7 @@ static uint64_t cells_of(uint32_t in_flight, int32_t workers) {
     dlp_pipe *p = NULL;
     dlp_stats s;
     uint64_t cells = 0;
-    CHECK(dlp_nodes_open(&p, nodes, n, NULL, NULL) == DLP_OK);
+    CHECK(dlp_pipe_open(&p, nodes, n, NULL, NULL) == DLP_OK);
     if (p == NULL) return 0;
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
     cells = s.stages[dlp_node_stage(p, "make")].cells;

@@ -203,7 +203,7 @@ static void zip(const one *o, dlp_pipe *p) {                                    
     dlp_join_desc join = {.fetch = {.dataset = &ds}};                              /* needs: join */
     ds.n_items = ITEMS;                                                            /* needs: join */
     join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE;                   /* needs: join */
-    dlp_pipe_add_join(p, &join);                                                   /* needs: join */
+    inside_add_join(p, &join);                                                     /* needs: join */
 } /* needs: join */
 static bool zipped(const dlp_batch *b) {
     const uint64_t *more = b->fields[2].data;
@@ -215,13 +215,13 @@ static bool zipped(const dlp_batch *b) {
 /* Right behind scratch: it looks at what was read. */                      /* needs: guard */
 static void guard(const one *o, dlp_pipe *p, dlp_workers_desc w) {          /* needs: guard */
     dlp_guard_field f[2] = {{"size", 1, RAW, 0, 0}, {"raw", 0, 255, 0, 0}}; /* needs: guard */
-    dlp_guard_desc d = {f, 2, w};                                           /* needs: guard */
+    inside_guard_desc d = {f, 2, w};                                        /* needs: guard */
     if (o->guarded == 2) {                                                  /* needs: guard */
         f[0].high = 40;                                                     /* needs: guard */
         f[1].high = 254;                                                    /* needs: guard */
         d.workers.on_error = DLP_ON_ERROR_DROP;                             /* needs: guard */
     }                                                                       /* needs: guard */
-    dlp_pipe_add_guard(p, &d);                                              /* needs: guard */
+    inside_add_guard(p, &d);                                                /* needs: guard */
 } /* needs: guard */
 /* Does it let the item pass where it drops some? */ /* needs: guard */
 static bool is_few(uint64_t index) {                 /* needs: guard */
@@ -245,8 +245,8 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_repeat_desc repeat = {.epochs = 2};
     dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
     dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
-    dlp_scratch_desc scratch = {raw_fields, 2, o->cells};
-    dlp_map_desc decode = {.item = decode_item}, later = {.item = later_item};
+    inside_scratch_desc scratch = {raw_fields, 2, o->cells};
+    inside_map_desc decode = {.item = decode_item}, later = {.item = later_item};
     dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
     int rc;
     job = o;
@@ -258,17 +258,17 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dress(o, &later.workers, o->decoders, o->place_decode);
     later.workers.retries = 2;
     if (o->collate) batch.collate = dlp_collate_pad;
-    if ((rc = dlp_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*to, &sampler);
-    dlp_pipe_add_repeat(*to, &repeat);
-    dlp_pipe_add_fetch(*to, &fetch);
-    dlp_pipe_add_scratch(*to, &scratch);
+    if ((rc = inside_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
+    inside_add_sampler(*to, &sampler);
+    inside_add_repeat(*to, &repeat);
+    inside_add_fetch(*to, &fetch);
+    inside_add_scratch(*to, &scratch);
     if (o->guarded) guard(o, *to, decode.workers); /* needs: guard */
-    dlp_pipe_add_map(*to, &decode);
-    if (o->cached) dlp_pipe_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
-    if (o->maps) dlp_pipe_add_map(*to, &later);
+    inside_add_map(*to, &decode);
+    if (o->cached) inside_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
+    if (o->maps) inside_add_map(*to, &later);
     if (o->joined) zip(o, *to); /* needs: join */
-    dlp_pipe_add_batch(*to, &batch);
+    inside_add_batch(*to, &batch);
     now = *to;
     rc = dlp_pipe_start(*to);
     if (rc == DLP_OK) return rc;
@@ -561,22 +561,22 @@ static void scratch__plan__cells_to_the_byte(void) {
 
 /* ---- refusals ---- */
 
-static dlp_error refused(const dlp_scratch_desc *d, int behind) {
+static dlp_error refused(const inside_scratch_desc *d, int behind) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
     dlp_sampler_desc sampler = {.seed = 4};
     dlp_fetch_desc fetch = {.dataset = &ds};
-    dlp_map_desc map = {.item = decode_item};
+    inside_map_desc map = {.item = decode_item};
     dlp_batch_desc batch = {.batch_size = 4};
     dlp_error e;
     dlp_pipe *p;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_scratch(p, d);
-    if (behind) dlp_pipe_add_map(p, &map);
-    if (behind == 2) dlp_pipe_add_scratch(p, d);
-    if (behind == 2) dlp_pipe_add_map(p, &map);
-    dlp_pipe_add_batch(p, &batch);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    inside_add_sampler(p, &sampler);
+    inside_add_fetch(p, &fetch);
+    inside_add_scratch(p, d);
+    if (behind) inside_add_map(p, &map);
+    if (behind == 2) inside_add_scratch(p, d);
+    if (behind == 2) inside_add_map(p, &map);
+    inside_add_batch(p, &batch);
     CHECK(dlp_pipe_start(p) != DLP_OK);
     e = *dlp_pipe_error(p);
     dlp_pipe_close(p);
@@ -588,23 +588,23 @@ static dlp_error refused(const dlp_scratch_desc *d, int behind) {
 static dlp_error nobody_writes(dlp_push *push) {
     dlp_dataset ds = {
         .n_items = ITEMS, .fields = &batch_fields[1], .n_fields = 1, .fetch = read_item};
-    const dlp_scratch_desc d = {raw_fields, 2, 0};
+    const inside_scratch_desc d = {raw_fields, 2, 0};
     dlp_sampler_desc sampler = {.seed = 4};
     dlp_expand_desc expand = {.max_out = 1}; /* needs: parts */
     dlp_fetch_desc fetch = {.dataset = &ds};
-    dlp_map_desc map = {.item = decode_item};
+    inside_map_desc map = {.item = decode_item};
     dlp_batch_desc batch = {.batch_size = 4};
     dlp_error e;
     dlp_pipe *p;
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    inside_add_sampler(p, &sampler);
     if (push != NULL) dlp_push_wire(push, &ds, &fetch.workers);
-    if (push == NULL) ds.filter = 1;                   /* needs: parts */
-    if (push == NULL) dlp_pipe_add_expand(p, &expand); /* needs: parts */
-    dlp_pipe_add_fetch(p, &fetch);
-    dlp_pipe_add_scratch(p, &d);
-    dlp_pipe_add_map(p, &map);
-    dlp_pipe_add_batch(p, &batch);
+    if (push == NULL) ds.filter = 1;                 /* needs: parts */
+    if (push == NULL) inside_add_expand(p, &expand); /* needs: parts */
+    inside_add_fetch(p, &fetch);
+    inside_add_scratch(p, &d);
+    inside_add_map(p, &map);
+    inside_add_batch(p, &batch);
     CHECK(dlp_pipe_start(p) != DLP_OK);
     e = *dlp_pipe_error(p);
     dlp_pipe_close(p);
@@ -625,23 +625,23 @@ static void scratch__fetch_only_copies__refused(void) {
 
 static void scratch__what_does_not_fit__named(void) {
     dlp_field twice[2] = {raw_fields[0], raw_fields[0]}, label = batch_fields[1];
-    dlp_scratch_desc d = {raw_fields, 0, 0};
+    inside_scratch_desc d = {raw_fields, 0, 0};
     dlp_error e = refused(&d, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "n_fields") == 0);
     d.n_fields = 15;
     d.fields = NULL;
     e = refused(&d, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields") == 0);
-    d = (dlp_scratch_desc){raw_fields, 1, (1 << 20) + 1};
+    d = (inside_scratch_desc){raw_fields, 1, (1 << 20) + 1};
     e = refused(&d, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "n_cells") == 0);
-    d = (dlp_scratch_desc){twice, 2, 0};
+    d = (inside_scratch_desc){twice, 2, 0};
     e = refused(&d, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);
-    d = (dlp_scratch_desc){&label, 1, 0};
+    d = (inside_scratch_desc){&label, 1, 0};
     e = refused(&d, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);
-    d = (dlp_scratch_desc){raw_fields, 2, 0};
+    d = (inside_scratch_desc){raw_fields, 2, 0};
     CHECK(refused(&d, 0).code == DLP_ERR_GRAPH);
     CHECK(refused(&d, 2).code == DLP_ERR_GRAPH);
 }

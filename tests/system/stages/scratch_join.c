@@ -267,46 +267,46 @@ static void add_mix(const one *o, dlp_pipe *p, int i, uint64_t n) {
     uint64_t first = of_mix[0] + (i == 2 ? of_mix[1] : 0);
     sources[i] = (source){first, AT_MIX, 2, !zip_writes(o)};
     d.fetch = fetch_of(o, &ds, &sources[i]);
-    dlp_pipe_add_join(p, &d);
+    inside_add_join(p, &d);
 }
 static void add_zip(const one *o, dlp_pipe *p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = &more_fields[o->ragged], .n_fields = 1};
     dlp_join_desc d = {.how = DLP_JOIN_ZIP};
     sources[3] = (source){0, AT_ZIP, 1, zip_writes(o)};
     d.fetch = fetch_of(o, &ds, &sources[3]);
-    dlp_pipe_add_join(p, &d);
+    inside_add_join(p, &d);
 }
 static void add_other(const one *o, dlp_pipe *p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = &other_field, .n_fields = 1, .fetch = other_item};
     dlp_join_desc d = {.fetch = {.dataset = &ds}};
     dress(o, &d.fetch.workers, AT_ZIP);
-    dlp_pipe_add_join(p, &d);
+    inside_add_join(p, &d);
 }
 static void add_map(const one *o, dlp_pipe *p, dlp_item_fn fn, int retries) {
-    dlp_map_desc d = {.item = fn};
+    inside_map_desc d = {.item = fn};
     dress(o, &d.workers, AT_MAP);
     d.workers.idempotent = o->idempotent;
     if (retries) d.workers.retries = retries, d.workers.idempotent = 0;
-    dlp_pipe_add_map(p, &d);
+    inside_add_map(p, &d);
 }
 
 static void add_stages(const one *o, dlp_pipe *p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2};
-    dlp_scratch_desc scratch = {raw_fields, 2, o->cells};
+    inside_scratch_desc scratch = {raw_fields, 2, o->cells};
     dlp_fetch_desc fetch;
     if (mixes(o)) ds.n_items = of_mix[0];
     sources[0] = (source){0, AT_FETCH, 2, !zip_writes(o)};
     fetch = fetch_of(o, &ds, &sources[0]);
-    dlp_pipe_add_fetch(p, &fetch);
+    inside_add_fetch(p, &fetch);
     if (mixes(o)) add_mix(o, p, 1, o->wiring == MIX_ZIP_BETWEEN ? of_mix[1] : ITEMS - of_mix[0]);
     if (o->wiring == MIX_ZIP_BETWEEN) add_mix(o, p, 2, of_mix[2]);
     if (o->wiring == MAP_ZIP_WRITES) add_map(o, p, early_item, 0);
     if (zip_writes(o)) add_zip(o, p);
-    dlp_pipe_add_scratch(p, &scratch);
+    inside_add_scratch(p, &scratch);
     if (zips(o) && !zip_writes(o)) add_zip(o, p);
     if (o->wiring == MAP_ZIP_WRITES) add_other(o, p);
     add_map(o, p, map_item, 0);
-    if (o->cached) dlp_pipe_add_cache(p, &(dlp_cache_desc){1 << 20}); /* needs: cache */
+    if (o->cached) inside_add_cache(p, &(dlp_cache_desc){1 << 20}); /* needs: cache */
     if (o->later) add_map(o, p, later_item, 2);
 }
 
@@ -319,11 +319,11 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     job = o;
     parent = getpid();
     if (o->collate) batch.collate = dlp_collate_pad;
-    if ((rc = dlp_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*to, &sampler);
-    dlp_pipe_add_repeat(*to, &repeat);
+    if ((rc = inside_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
+    inside_add_sampler(*to, &sampler);
+    inside_add_repeat(*to, &repeat);
     add_stages(o, *to);
-    dlp_pipe_add_batch(*to, &batch);
+    inside_add_batch(*to, &batch);
     now = *to;
     rc = dlp_pipe_start(*to);
     if (rc == DLP_OK) return rc;
@@ -593,8 +593,8 @@ static void scratch_join__plan__cells_to_the_byte(void) {
 
 static void add_second_scratch(dlp_pipe *p) {
     static const dlp_field field = {"again", DLP_U8, 0, {0}, 0, 0};
-    dlp_scratch_desc d = {&field, 1, 0};
-    dlp_pipe_add_scratch(p, &d);
+    inside_scratch_desc d = {&field, 1, 0};
+    inside_add_scratch(p, &d);
 }
 
 /* How a pipe of these stages is refused: f fetch, s scratch, S another, z zip, x mix, m map, c
@@ -603,7 +603,7 @@ static dlp_error refused(const char *stages) {
     one o = ordinary(ZIP_BETWEEN, 1);
     dlp_sampler_desc sampler = {.seed = 4};
     dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2};
-    dlp_scratch_desc scratch = {raw_fields, 2, 0};
+    inside_scratch_desc scratch = {raw_fields, 2, 0};
     dlp_batch_desc batch = {.batch_size = 4};
     dlp_fetch_desc fetch;
     dlp_error e;
@@ -611,18 +611,18 @@ static dlp_error refused(const char *stages) {
     job = &o;
     sources[0] = (source){0, AT_FETCH, 2, 1};
     fetch = fetch_of(&o, &ds, &sources[0]);
-    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
+    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    inside_add_sampler(p, &sampler);
     for (; *stages; stages++) {
-        if (*stages == 'f') dlp_pipe_add_fetch(p, &fetch);
-        if (*stages == 's') dlp_pipe_add_scratch(p, &scratch);
+        if (*stages == 'f') inside_add_fetch(p, &fetch);
+        if (*stages == 's') inside_add_scratch(p, &scratch);
         if (*stages == 'S') add_second_scratch(p);
         if (*stages == 'z') add_zip(&o, p);
         if (*stages == 'x') add_mix(&o, p, 1, ITEMS - of_mix[0]);
         if (*stages == 'm') add_map(&o, p, map_item, 0);
-        if (*stages == 'c') dlp_pipe_add_cache(p, &(dlp_cache_desc){1 << 20}); /* needs: cache */
+        if (*stages == 'c') inside_add_cache(p, &(dlp_cache_desc){1 << 20}); /* needs: cache */
     }
-    dlp_pipe_add_batch(p, &batch);
+    inside_add_batch(p, &batch);
     CHECK(dlp_pipe_start(p) == DLP_ERR_GRAPH);
     e = *dlp_pipe_error(p);
     dlp_pipe_close(p);

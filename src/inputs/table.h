@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/tables */
 #include "api/graph.h"
-#include "build/check.h"
+#include "inputs/add.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
    The rows are checked first: names, what each takes records from, what each may say. Then each row
@@ -18,13 +18,16 @@ enum {
     DLPI_NODE_BEGINS = 8,   /* it is the first row */
     DLPI_NODE_LOADS = 16,   /* it loads parts */
     DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
-    DLPI_NODE_FINDS = 64    /* a window may follow it */
+    DLPI_NODE_FINDS = 64,   /* a window may follow it */
+    DLPI_NODE_PASSES = 128  /* between a fetch and the map in which fields of it end */
 };
 
 typedef struct dlpi_verb {
     const char *name;
     int (*add)(dlpi_table *t, const dlp_node *node);
     unsigned is;
+    /* The fields that a row adds to those of the rows above it. NULL: none. */
+    const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
 /* The fields of a fetch of which some end before the batch. */
