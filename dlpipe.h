@@ -21,7 +21,7 @@
           dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
           dlp_push_loader_open    items that other threads or programs push (>>push)
-          dlp_parts_open          shard files, archives: each holds many items (>>parts)
+          dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open          a table of nodes, which says any of these and more (>>graph)
           dlp_pipe_open           and stages added one by one (>>pipe)
@@ -62,9 +62,9 @@
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>join           SEVERAL DATASETS IN ONE PIPE
+   >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
-   >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
    >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    >>pack           PACKING: DOCUMENTS INTO ROWS OF T TOKENS
@@ -221,7 +221,7 @@
      call                                              from              while the pipe runs
      dlp_pipe_open, dlp_nodes_plan                     any               -
      dlp_pipe_plan, start                              consumer          plan only
-     dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
+     dlp_loader_open, dlp_chunks_open                  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
      dlp_arrays_chunks_open,
      dlp_push_loader_open (others of it: >>push)
@@ -2057,19 +2057,13 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
-/* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
+/* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
+   tells the rest: slots, and the links with their writers, readers and records.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
-   DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before - consumer - does not wait or
-   allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
-   those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
-DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
+   DLP_ERR_ARG (NULL, or no such stage), DLP_ERR_STATE (neither planned nor started), or the code of
+   an error before - consumer - does not wait or allocate. Stages are numbered as the table adds
+   them, those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
-DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
-DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out);
-DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out);
-DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out);
-DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
 
 /* Start a pipe that was opened with later: open the device, make threads. What worker processes see
    of this process's memory is how it was when the pipe was opened. A program that must have threads
@@ -2296,6 +2290,121 @@ typedef struct dlp_join_desc {
 } dlp_join_desc;
 
 /* ---------------------------------------------------------------------------------------------
+   >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
+   Items that come in parts (shard files, archives, ranges of one file): part workers load the next
+   parts into queue_size cells, while fetch takes items out of those that are there.
+
+     sampler -> [repeat] -> parts -> fetch -> ...
+     order of               load into a  reads
+     parts, items           part cell    item.part
+
+   An epoch's order: the parts in their order, or in a keyed permutation; inside each its items in
+   their order, or in a keyed permutation; and all of it one after another, T items. This is cut
+   into C streams as long as each other to within one item. Row i of a full batch of B rows is the
+   next of stream i / (B / C), the last short batch takes what is left of each stream in turn. So
+   every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
+   C / W streams and loads their parts only. A part that lies across the border of two streams
+   is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
+   stream that ends before begins again. A batch is scheduled when all parts that it needs are
+   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+
+/* A part. Valid during the call only. */
+typedef struct dlp_part {
+    uint64_t index;     /* 0..n_parts - 1 */
+    void *data;         /* aligned to 4096; load writes it; fetch may only read it */
+    uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
+                            after them is not defined */
+    uint64_t capacity;  /* max_part_bytes */
+    uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
+    uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
+                            max_items 0, and an item's dataset index is its part's */
+    uint64_t item;      /* fetch: number of this item in the part, 0.. */
+    uint32_t attempt;   /* load: 0, then 1.. for each retry */
+    uint32_t worker;    /* load: worker number */
+    void *worker_state; /* load: what worker_init left */
+    dlp_call *call;     /* load: for dlp_fail; the error names the part already */
+} dlp_part;
+
+/* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
+   leave its rows out, or any other value for failure, best by dlp_fail - called by all part
+   workers at once; may block; should the worker die, another begins it again. */
+typedef int (*dlp_part_fn)(void *user, dlp_part *part);
+
+typedef struct dlp_part_desc {
+    uint64_t n_parts;      /* required, 1..2^31 */
+    const uint64_t *items; /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
+    int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
+                                  is added; returns 0, or failure: DLP_ERR_CALLBACK */
+    uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
+                                  part of a state's fingerprint, as the counts are */
+    uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+                                  batch of this rank may need, and one more. Fewer than that need is
+                                  an error of start */
+    uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
+                                  when world_size changes */
+    int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
+    int32_t shuffle_items;    /* 1: items inside a part, likewise */
+    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
+                                  DLP_FOREVER, too */
+    dlp_part_fn load;         /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
+                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
+                                  the first batch that needs the part; DROP: the part's rows are
+                                  left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
+    uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
+                                  0..max_items (>>found); else 0 */
+    uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
+                                  the fewer cells are needed */
+    int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
+    uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
+                                  (>>found), 1..2^24; 0: none are */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
+                                  ranks are equal (>>found); NULL: they do not ask each other */
+    void *agree_user;                                     /* borrowed until close */
+    const uint64_t
+        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+                                1, at most 2^62 together. Parts are dealt to streams so that these
+                                are of like weight (>>found); copied; NULL: all alike */
+    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
+} dlp_part_desc;
+
+
+/* A file that is a part, or a range of one. */
+typedef struct dlp_part_file {
+    const char *path;
+    uint64_t offset;
+    uint64_t bytes; /* 0: to the file's end */
+} dlp_part_file;
+
+/* Files as parts: .load = dlp_part_files_load, .user = &files. */
+typedef struct dlp_part_files {
+    const dlp_part_file *files; /* [n_files] by part index; borrowed until close */
+    uint64_t n_files;
+    const char *dir; /* the cache, or wherever they are; NULL: paths as they are, else
+                                  dir/path; directories exist already */
+    /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
+       new file that gets its name once it is complete and safe on disk. path: of that name -
+       returns 0, or failure, best by dlp_fail - by part workers; for one file once at a time,
+       also among processes: others wait for it. */
+    int (*download)(void *user, const dlp_part *part, const char *path, int fd);
+    void *user;
+} dlp_part_files;
+
+/* Read a part from its file, after a download if need be. Errors name the path.
+   What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
+   file under its own name is whole, and is used; what a process that died has left under the other
+   name has no lock, and whoever wants that file next begins it again. No link is followed there,
+   and nothing but a regular file with one name is written. In a directory that all may write to,
+   files count only if they are this user's or the directory's owner's (else EACCES), and new ones
+   have mode 0600; a directory for each user is better. files: a dlp_part_files; part: as load gets
+   it - returns 0; DLP_ERR_CALLBACK (a system call or download failed, the file is shorter than the
+   range), DLP_ERR_LENGTH (more bytes than capacity, or of download) - in load only - waits for the
+   disk, the download, the lock. */
+DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
+
+/* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
 
@@ -2339,15 +2448,21 @@ typedef struct dlp_loader_desc {
        dispatch of each are its own: num_workers above and topology do not change them */
     const dlp_join_desc *joins;
     uint32_t n_joins;
+    /* The part queue (>>parts), with sampler.order 0 and dataset.n_items 0 or the sum of the
+       counts; shuffle: parts and items are shuffled. All zeros: the dataset is not in parts */
+    dlp_part_desc parts;
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
-   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
-   the consumer - allocates all there is.
+/* Fill the table of a loader (dlp_loader_nodes), and open it: sampler -> repeat [-> parts] -> fetch
+   [-> joins] [-> cache] -> batch [-> transfer].
+   out: a pipe that runs, to be closed; desc: copied as a table is; err: written on failure, may be
+   NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then the
+   consumer - allocates all there is; calls parts.count.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
-   classic topology torch.utils.data.DataLoader. */
+   classic topology torch.utils.data.DataLoader. The part queue is that of distributed training: the
+   next files of a shuffled list are read into a bounded queue, while items come from the present
+   one. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
@@ -2544,132 +2659,6 @@ typedef struct dlp_run_desc {
    did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
    dlp_pipe_next returns - consumer - waits for batches; does not allocate. */
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
-
-/* ---------------------------------------------------------------------------------------------
-   >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
-   Items that come in parts (shard files, archives, ranges of one file): part workers load the next
-   parts into queue_size cells, while fetch takes items out of those that are there.
-
-     sampler -> [repeat] -> parts -> fetch -> ...
-     order of               load into a  reads
-     parts, items           part cell    item.part
-
-   An epoch's order: the parts in their order, or in a keyed permutation; inside each its items in
-   their order, or in a keyed permutation; and all of it one after another, T items. This is cut
-   into C streams as long as each other to within one item. Row i of a full batch of B rows is the
-   next of stream i / (B / C), the last short batch takes what is left of each stream in turn. So
-   every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
-   C / W streams and loads their parts only. A part that lies across the border of two streams
-   is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
-   stream that ends before begins again. A batch is scheduled when all parts that it needs are
-   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
-
-/* A part. Valid during the call only. */
-typedef struct dlp_part {
-    uint64_t index;     /* 0..n_parts - 1 */
-    void *data;         /* aligned to 4096; load writes it; fetch may only read it */
-    uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
-                            after them is not defined */
-    uint64_t capacity;  /* max_part_bytes */
-    uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
-    uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
-                            max_items 0, and an item's dataset index is its part's */
-    uint64_t item;      /* fetch: number of this item in the part, 0.. */
-    uint32_t attempt;   /* load: 0, then 1.. for each retry */
-    uint32_t worker;    /* load: worker number */
-    void *worker_state; /* load: what worker_init left */
-    dlp_call *call;     /* load: for dlp_fail; the error names the part already */
-} dlp_part;
-
-/* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
-   leave its rows out, or any other value for failure, best by dlp_fail - called by all part
-   workers at once; may block; should the worker die, another begins it again. */
-typedef int (*dlp_part_fn)(void *user, dlp_part *part);
-
-typedef struct dlp_part_desc {
-    uint64_t n_parts;      /* required, 1..2^31 */
-    const uint64_t *items; /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
-    int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
-                                  is added; returns 0, or failure: DLP_ERR_CALLBACK */
-    uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
-                                  part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
-                                  batch of this rank may need, and one more. Fewer than that need is
-                                  an error of start */
-    uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
-                                  when world_size changes */
-    int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
-    int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
-                                  DLP_FOREVER, too */
-    dlp_part_fn load;         /* required */
-    void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
-                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
-                                  the first batch that needs the part; DROP: the part's rows are
-                                  left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
-    uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
-                                  0..max_items (>>found); else 0 */
-    uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
-                                  the fewer cells are needed */
-    int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
-    uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
-                                  (>>found), 1..2^24; 0: none are */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
-                                  ranks are equal (>>found); NULL: they do not ask each other */
-    void *agree_user;                                     /* borrowed until close */
-    const uint64_t
-        *weights;           /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
-                                1, at most 2^62 together. Parts are dealt to streams so that these
-                                are of like weight (>>found); copied; NULL: all alike */
-    int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
-} dlp_part_desc;
-
-typedef struct dlp_parts_desc {
-    dlp_part_desc parts;
-    dlp_loader_desc loader; /* all as there; shuffle: parts and items are shuffled */
-} dlp_parts_desc;
-
-/* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
-   out, desc, err, threads: as dlp_loader_open - returns as that does, and DLP_ERR_CALLBACK of count
-   - allocates all there is to allocate; calls count.
-   Source: the part queue of distributed training: a list of files, shuffled and sharded by rank, of
-   which the next is read into a bounded queue while items come from the present one. */
-DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
-
-/* A file that is a part, or a range of one. */
-typedef struct dlp_part_file {
-    const char *path;
-    uint64_t offset;
-    uint64_t bytes; /* 0: to the file's end */
-} dlp_part_file;
-
-/* Files as parts: .load = dlp_part_files_load, .user = &files. */
-typedef struct dlp_part_files {
-    const dlp_part_file *files; /* [n_files] by part index; borrowed until close */
-    uint64_t n_files;
-    const char *dir; /* the cache, or wherever they are; NULL: paths as they are, else
-                                  dir/path; directories exist already */
-    /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
-       new file that gets its name once it is complete and safe on disk. path: of that name -
-       returns 0, or failure, best by dlp_fail - by part workers; for one file once at a time,
-       also among processes: others wait for it. */
-    int (*download)(void *user, const dlp_part *part, const char *path, int fd);
-    void *user;
-} dlp_part_files;
-
-/* Read a part from its file, after a download if need be. Errors name the path.
-   What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
-   file under its own name is whole, and is used; what a process that died has left under the other
-   name has no lock, and whoever wants that file next begins it again. No link is followed there,
-   and nothing but a regular file with one name is written. In a directory that all may write to,
-   files count only if they are this user's or the directory's owner's (else EACCES), and new ones
-   have mode 0600; a directory for each user is better. files: a dlp_part_files; part: as load gets
-   it - returns 0; DLP_ERR_CALLBACK (a system call or download failed, the file is shorter than the
-   range), DLP_ERR_LENGTH (more bytes than capacity, or of download) - in load only - waits for the
-   disk, the download, the lock. */
-DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
    >>found      PARTS WHOSE ITEMS ARE COUNTED BY LOAD
@@ -4051,10 +4040,11 @@ typedef struct dlp_node_fetch {
     uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
                                  begin as zeros */
-    uint32_t of; /* the list has a mix. k: this node fetches the items of dataset k - 1 of the mix,
-                         and sees the index that the dataset has for the item. The fetch nodes of
-                         all its datasets follow each other, and have the same fields. 0: all items
-                         */
+    uint32_t of; /* k: this node fetches the items of dataset k - 1 of the list's mix, and sees the
+                         index that the dataset has for the item. The fetch nodes of all its
+                         datasets follow each other, and have the same fields. Without a mix, the
+                         items of these nodes' sources have numbers one after another. 0: all items
+                       */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
                          fields above are then 0, but for in_flight and of. A sampler that the wire
                          fills in, too (>>tokens, >>arrays), is list.order. Copied; NULL: none */
@@ -4130,16 +4120,19 @@ typedef struct dlp_node {
         dlp_split_desc split;
         dlp_node_guard guard;
     };
-    dlp_workers_desc workers; /* name is NULL, dispatch is 0: the node and its list say these */
+    dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
+                                 this node alone; 0 if queue.deal of the list says it */
     dlp_queue_desc queue;
 } dlp_node;
+
+#define DLP_MAX_NODES 24 /* rows of a table */
 
 /* A table and its length, as the two arguments of a call. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
 /* Check a table, plan the pipe, hold the plan against the limits, allocate all that there is to
    allocate, and start the workers (desc.later: dlp_pipe_start starts them).
-   out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
+   out: a pipe that runs, to be closed. nodes: [n], 2..24 rows; copied, but for what their fields
    borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
    NULL is {0}. err: may be NULL; its stage is the name of a row.
    Returns DLP_OK, or, and then nothing is left to close:
@@ -4164,6 +4157,25 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
    Returns as dlp_pipe_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
+
+/* A table with all that it points to. It is for the calls below, which fill it. It must stay where
+   it is, because its rows point into it: fill another one instead of copying it. */
+typedef struct dlp_nodes {
+    dlp_node nodes[DLP_MAX_NODES]; /* [n] */
+    uint32_t n;
+    dlp_pipe_desc pipe; /* what holds for the run */
+    dlp_sampler_desc order;
+    dlp_dataset dataset;
+    dlp_fetch_desc sources[DLP_MAX_NODES];
+    char names[DLP_MAX_NODES][32];
+} dlp_nodes;
+
+/* Fill the table that dlp_loader_open opens: to read it, to change its rows, to plan it. Open it by
+   dlp_pipe_open(&pipe, to->nodes, to->n, &to->pipe, &err).
+   to: written, also on failure. desc: what it points to is borrowed until the table is opened. err:
+   may be NULL. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY. Any thread. Allocates a few KiB, and
+   frees them. */
+DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err);
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
@@ -15595,7 +15607,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     int rc;
     if (w.name != NULL)
         return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
-    if (w.dispatch != 0)
+    if (w.dispatch != 0 && dlpi_table_turns(t))
         return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
                         w.dispatch);
     if ((verb->is & DLPI_NODE_THREAD) != 0) {
@@ -15630,6 +15642,37 @@ static int dlpi_table_check(const dlpi_table *t) {
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;
+}
+
+/* ---- a table that the library fills ---- */
+
+/* Add a row. The workers name it, if they have a name; else it has this name, and a number if
+   another row has it. */
+static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
+                                const dlp_workers_desc *w) {
+    dlp_node *node = &to->nodes[to->n];
+    char *own = to->names[to->n];
+    if (w != NULL && w->name != NULL && w->name[0] != 0) name = w->name;
+    dlpi_copy_text(own, sizeof to->names[0], name);
+    for (uint32_t i = 0; i < to->n; i++)
+        if (strcmp(to->names[i], own) == 0)
+            snprintf(own, sizeof to->names[0], "%.20s-%" PRIu32, name, to->n);
+    node->verb = verb;
+    node->name = own;
+    if (w != NULL) node->workers = *w;
+    node->workers.name = NULL;
+    to->n++;
+    return node;
+}
+
+/* Add a row that fetches. The workers are the row's. */
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
+    dlp_fetch_desc *source = &to->sources[to->n - 1];
+    *source = *d;
+    source->workers = (dlp_workers_desc){.num_workers = 0};
+    node->fetch.source = source;
+    return node;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -20050,6 +20093,24 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
+}
+
+/* The joins of a loader. */
+static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
+    dlp_node *first = NULL;
+    uint32_t of = 1;
+    for (uint32_t i = 0; i < to->n; i++)
+        if (to->nodes[i].verb == DLP_FETCH) first = &to->nodes[i];
+    for (uint32_t i = 0; i < d->n_joins && i < DLP_MAX_STAGES; i++) {
+        dlp_node *node = dlpi_nodes_fetch(to, "join", &d->joins[i].fetch);
+        const int rc = dlpi_within(p, node->name, "how", d->joins[i].how, 0, DLP_JOIN_MIX,
+                                   "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+        if (rc != DLP_OK) return rc;
+        if (d->joins[i].how != DLP_JOIN_MIX) continue;
+        node->fetch.of = ++of;
+        first->fetch.of = 1;
+    }
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -32896,84 +32957,16 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     return (int64_t)dlpi_epoch_batches(p);
 }
 
-/* ---- what was taken for zeros ---- */
-
-static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (p->started) return DLP_OK;
-    if (p->err.code != 0) return p->err.code;
-    return p->n_slots > 0 ? DLP_OK : DLP_ERR_STATE;
-}
-
-DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = p->d;
-    out->prefetch_factor = (int32_t)p->prefetch;
-    out->max_held = (int32_t)p->max_held;
-    if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
-    return DLP_OK;
-}
-
-static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
-    *out = st->w;
-    out->num_workers = st->begin; /* w has room for workers_max */
-    if (out->num_workers == 0) out->num_workers = DLP_NONE;
-    out->name = st->name;
-}
-
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
+    const dlpi_stage *st;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started && p->err.code != 0) return p->err.code;
+    if (!p->started && p->n_slots == 0) return DLP_ERR_STATE;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
-    dlpi_workers_resolved(&p->stages[stage], out);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = *dlpi_sampler_of(p);
-    out->threaded = p->sampler->w.num_workers;
-    out->samples_per_epoch = p->samples;
-    out->world_size = (uint32_t)p->world;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = *p->repeat;
-    if (out->epochs == 0) out->epochs = 1;
-    return DLP_OK;
-}
-
-DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = ((const dlpi_fetch *)p->fetch->self)->d;
-    out->dataset = p->fetch->dataset;
-    out->in_flight = (int32_t)dlpi_at_once(p->fetch);
-    dlpi_workers_resolved(p->fetch, &out->workers);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    *out = *(const dlp_batch_desc *)p->batcher->self;
-    out->batch_workers = p->batcher->w.num_workers;
-    if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
-    dlpi_workers_resolved(p->batcher, &out->workers);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
-    int rc = dlpi_is_resolved(p, out);
-    if (rc != DLP_OK) return rc;
-    if (p->sink_stage == NULL) return DLP_ERR_ARG;
-    *out = dlpi_transfer_of(p->sink_stage)->d;
-    out->device = &dlpi_transfer_of(p->sink_stage)->device;
+    st = &p->stages[stage];
+    *out = st->w;
+    out->num_workers = st->begin == 0 ? DLP_NONE : st->begin; /* w has room for workers_max */
+    out->name = st->name;
     return DLP_OK;
 }
 
@@ -33013,30 +33006,6 @@ static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
         sum = dlpi_sum(sum, bytes);
     }
     return dlpi_times(sum, rows);
-}
-
-/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows,
-   or next does, where that takes less than to wait for one of those. source: what else says what
-   the rows are, or NULL. */
-static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t rows,
-                                   const void *source) {
-    dlp_expand_desc d = {.workers = fetch->workers};
-    int32_t n = d.workers.num_workers;
-    if (source != NULL)
-        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
-    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
-        return dlpi_bad(p, "", "fetch.fetcher",
-                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
-                        fetch->fetcher);
-    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
-    if (d.workers.name == NULL) d.workers.name = "filter";
-    if (n == 0) d.workers.num_workers = DLP_NONE;
-    if (n > 2) n = 2;
-    if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
-    fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
-    return dlpi_add_expand(p, &d);
 }
 
 static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
@@ -33108,178 +33077,6 @@ DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_
     dlpi_flat_rows(&made, batch, bounds, tokens);
     if (longest != NULL) *longest = made.longest;
     return (int)made.n;
-}
-
-/* ---- the loader ---- */
-
-/* The stages of a loader, as its desc has them; a topology changes some of it before they are
-   added. */
-typedef struct dlpi_loader {
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_dataset dataset; /* fetch's */
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
-} dlpi_loader;
-
-/* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. */
-static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    struct {
-        const char *field, *wants;
-        int64_t brief, full;
-    } both[] = {
-        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
-         l->batch.batch_size},
-        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
-         l->fetch.workers.num_workers},
-        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
-        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
-         l->batch.last},
-        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
-        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
-    };
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
-        int64_t brief = both[i].brief, full = both[i].full;
-        if (brief != 0 && full != 0 && brief != full)
-            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
-        if (full == 0) both[i].full = brief;
-    }
-    l->batch.batch_size = (uint32_t)both[0].full;
-    /* inline, whichever way it was said */
-    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
-    l->sampler.order = (int32_t)both[2].full;
-    l->batch.last = (int32_t)both[3].full;
-    l->repeat.epochs = both[4].full;
-    l->sampler.seed = (uint64_t)both[5].full;
-    return DLP_OK;
-}
-
-/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
-   asked for beside the latter, and nothing else. */
-static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    const dlp_dataset *wired = d->fetch.dataset;
-    const char *given = dlpi_dataset_given(&d->dataset);
-    l->fetch.dataset = &l->dataset;
-    l->dataset = wired ? *wired : d->dataset;
-    if (wired == NULL || wired == &d->dataset) return DLP_OK;
-    if (given != NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
-                           "0. Set it in the source's desc, if that has it.",
-                           given);
-    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
-    return DLP_OK;
-}
-
-/* Without a device there is no transfer stage. */
-static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
-    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
-    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
-                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
-                    d->threaded ? d->threaded : d->device_buffers);
-}
-
-static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
-    };
-    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
-    *l = (dlpi_loader){
-        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
-    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
-    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
-    return dlpi_loader_short(p, d, l);
-}
-
-/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
-static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
-    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
-    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
-    if (each == 0) each = 2;
-    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
-    if (rc != DLP_OK) return rc;
-    p->d.prefetch_factor = (int32_t)(n * each);
-    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
-    return DLP_OK;
-}
-
-/* Classic, and several items at once in each worker: as many batches for each as these are of. */
-static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
-    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
-    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
-    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
-    if (rows > 0 && l->fetch.batch_pool > 0)
-        need = l->fetch.batch_pool / rows;
-    else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + (many + rows - 1) / rows;
-    if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
-    if (need > (uint64_t)p->d.prefetch_factor)
-        p->d.prefetch_factor = need < INT32_MAX ? (int32_t)need : INT32_MAX;
-    return dlpi_loader_classic(p, l);
-}
-
-static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int rc;
-    if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
-    if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
-                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
-    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
-}
-
-/* A stage between repeat and fetch that says what the rows of batches are. */
-typedef struct dlpi_loader_source {
-    int32_t order; /* of the sampler */
-    dlp_stage (*add)(dlp_pipe *p, const void *desc);
-    const void *desc;
-} dlpi_loader_source;
-
-/* source: NULL, the sampler does. */
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
-                            const dlpi_loader_source *source) {
-    dlpi_loader l;
-    int rc;
-    memset(&l, 0, sizeof l);
-    rc = dlpi_loader_stages(p, d, &l);
-    if (rc != DLP_OK) return rc;
-    if (source) l.sampler.order = source->order;
-    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    dlpi_add_sampler(p, &l.sampler);
-    dlpi_add_repeat(p, &l.repeat);
-    if (source) source->add(p, source->desc);
-    if (l.fetch.dataset->filter)
-        dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source);
-    dlpi_add_fetch(p, &l.fetch);
-    for (uint32_t i = 0; i < d->n_joins; i++) dlpi_add_join(p, &d->joins[i]);
-    if (d->cache.bytes > 0) dlpi_add_cache(p, &d->cache);
-    dlpi_add_batch(p, &l.batch);
-    if (d->transfer.device) dlpi_add_transfer(p, &d->transfer);
-    return dlp_pipe_start(p); /* or the code of what could not be added */
-}
-
-static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
-                            const dlpi_loader_source *source, dlp_error *err) {
-    dlp_pipe *p;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_pipe_make(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
-}
-
-DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
-    return dlpi_loader_open(out, desc, NULL, err);
 }
 
 /* ---- loading ---- */
@@ -33734,24 +33531,62 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 }
 
 static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
-    dlpi_stage *st;
-    bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
-    st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
+    const bool found = desc->items == NULL && desc->count == NULL && desc->max_items > 0;
+    dlpi_stage *st =
+        dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
     if (st == NULL) return p->err.code;
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
-static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
-    return dlpi_add_parts(p, desc);
+/* ---- the rows of a loader ---- */
+
+/* The part queue of a loader. What the list, the run and the queue say is no field of the row. */
+static void dlpi_loader_parts(const dlp_loader_desc *d, dlp_nodes *to) {
+    dlp_part_desc *load = &to->nodes[1].load;
+    dlp_node_list *list = &to->nodes[0].list;
+    dlp_pipe_desc *run = &to->pipe;
+    if (d->parts.load == NULL && d->parts.n_parts == 0 && d->parts.max_part_bytes == 0) return;
+    dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers)->queue.capacity = d->parts.queue_size;
+    *load = d->parts;
+    list->n_items = load->n_parts;
+    list->shuffle = d->shuffle == 1 ? 1 : load->shuffle_parts;
+    if (d->shuffle == 1) load->shuffle_items = 1;
+    to->order.order = DLP_ORDER_SEQUENTIAL;
+    run->streams = load->streams;
+    run->steps_per_epoch = load->steps_per_epoch;
+    run->uneven = load->uneven;
+    run->shared_streams = load->shared_streams;
+    run->agree = load->agree;
+    run->agree_user = load->agree_user;
+    if (load->window > 0)
+        dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = load->window;
+    load->n_parts = 0;
+    load->steps_per_epoch = 0;
+    load->queue_size = load->streams = load->window = 0;
+    load->shuffle_parts = load->uneven = load->shared_streams = 0;
+    load->agree = NULL;
+    load->agree_user = NULL;
+    load->workers = (dlp_workers_desc){.num_workers = 0};
 }
 
-DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
-    dlp_part_desc parts;
-    const dlpi_loader_source source = {DLP_ORDER_PARTS, dlpi_loader_parts, &parts};
-    if (desc == NULL) return dlpi_loader_open(out, NULL, NULL, err);
-    parts = desc->parts;
-    if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
-    return dlpi_loader_open(out, &desc->loader, &source, err);
+/* The fetch of a loader whose dataset is a filter: a filter row makes the items. It has the
+   workers. */
+static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, dlp_nodes *to) {
+    dlp_fetch_desc f = *d;
+    dlp_node *node;
+    if (to->n > 1)
+        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (f.fetcher != DLP_FETCH_SEQUENTIAL)
+        return dlpi_bad(p, "", "fetch.fetcher",
+                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
+    if (f.workers.dispatch == DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, "", "dataset.filter",
+                        "0 with whole batches to each worker (topology, dispatch)", 1);
+    f.workers = (dlp_workers_desc){.num_workers = 0};
+    dlpi_nodes_fetch(to, "fetch", &f);
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+    return DLP_OK;
 }
 
 /* ---- list: the sampler and the epochs ---- */
@@ -33791,10 +33626,10 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
-    if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && (l->order != NULL || l->mix != NULL))
+    if (t->load != NULL && (s->order != DLP_ORDER_SEQUENTIAL || l->mix != NULL))
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
+    if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL) s->order = DLP_ORDER_PARTS;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
@@ -33820,7 +33655,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
                         "0 before a load node, and with n_items, shuffle or mix", 1);
-    if (t->n_items == 0 && !open_end && !counts)
+    if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlpi_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);
@@ -33833,18 +33668,17 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
+        return dlpi_missing(t->p, node->name, "dataset", "what a source's wire sets");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
-                            "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "dataset.fields", "n_fields arrays of an item");
     *f = *source;
-    rc = dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024");
+    rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
-                       1, DLP_MAX_FIELDS, "1..16");
+    return dlpi_within(t->p, node->name, "dataset.n_fields", source->dataset->n_fields, 1,
+                       DLP_MAX_FIELDS, "1..16");
 }
 
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
@@ -33868,6 +33702,10 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
+    if (mix == NULL && node->fetch.source != NULL) {
+        t->of = of > 0 ? of : t->of;
+        return DLP_OK;
+    }
     if (mix == NULL || of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
@@ -33883,23 +33721,25 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
+    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->nodes[0].list : NULL;
+    const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->dataset
-                            : (dlp_dataset){.fields = d->fields,
+                            : (dlp_dataset){.n_items = t->load == NULL ? n : 0,
+                                            .fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
                                             .fetch = d->fetch,
                                             .user = d->user};
-    if (d->source != NULL && n != 0 && ds->n_items != n)
+    if (told && ds->n_items != n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
                            "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
                            " items; set 0, which takes that number",
                            n, node->name, ds->n_items);
-    if (t->load == NULL && ds->n_items == 0) ds->n_items = n;
-    if (t->load == NULL && t->n_items == 0) t->n_items = ds->n_items;
-    if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.open_end) ds->open_end = 1;
+    if (!told && d->source != NULL && (d->of > 0 || t->n_items == 0)) t->n_items += ds->n_items;
+    if (l != NULL && l->open_end) ds->open_end = 1;
     return DLP_OK;
 }
 
@@ -34229,8 +34069,15 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
 
+/* True if the source of this fetch row says that DLP_SKIP leaves items out. */
+static bool dlpi_fetch_filters(const dlp_node *node) {
+    const dlp_fetch_desc *source = node != NULL ? node->fetch.source : NULL;
+    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
+}
+
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
+    if (node->filter.keep == NULL && dlpi_fetch_filters(t->waits)) return DLP_OK;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");
@@ -34523,7 +34370,8 @@ static int dlpi_table_rows(dlpi_table *t) {
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
-    if (t->of != 0 && t->of < t->nodes[0].list.mix->n)
+    if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.mix != NULL && t->of != 0 &&
+        t->of < t->nodes[0].list.mix->n)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
                            "dataset %" PRIu32 " of the mix has no fetch node; add it", t->of + 1);
     field = t->unknown ? NULL : dlpi_run_given(t->d, false);
@@ -34537,20 +34385,27 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
+/* Add the stages of a table to a pipe without stages. */
+static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc) {
+    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc};
+    return dlpi_table_rows(&t);
+}
+
 /* Make a pipe of a table, up to its start. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
     dlp_pipe_desc d = desc != NULL ? *desc : zeros;
-    dlpi_table t = {.ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc ? desc : &zeros};
+    dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
-    if (n < 1 || n > DLP_MAX_STAGES)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..16 rows", n);
+    if (n < 1 || n > DLP_MAX_NODES)
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
-    if ((rc = dlpi_pipe_make(&t.p, &d, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, t.p, dlpi_table_rows(&t), err);
+    if ((rc = dlpi_pipe_make(&p, &d, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, desc ? desc : &zeros), err);
 }
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
@@ -34584,6 +34439,229 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
         if (kind != DLP_STAGE_FETCH) break; /* a fetch may be the copy that no row named */
     }
     return found;
+}
+
+/* ---- the loader ---- */
+
+/* The stages of a loader, as its desc has them; a topology changes some of it before they are
+   added. */
+typedef struct dlpi_loader {
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_dataset dataset; /* fetch's */
+    dlp_fetch_desc fetch;
+    dlp_batch_desc batch;
+} dlpi_loader;
+
+/* What can be said twice is said once, or the same: of a short name and the field of a stage that
+   it stands for, which takes the value. */
+static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    struct {
+        const char *field, *wants;
+        int64_t brief, full;
+    } both[] = {
+        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
+         l->batch.batch_size},
+        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
+         l->fetch.workers.num_workers},
+        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
+        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
+         l->batch.last},
+        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+        {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
+         l->batch.workers.num_workers},
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        int64_t brief = both[i].brief, full = both[i].full;
+        if (brief != 0 && full != 0 && brief != full)
+            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
+        if (full == 0) both[i].full = brief;
+    }
+    l->batch.batch_size = (uint32_t)both[0].full;
+    /* inline, whichever way it was said */
+    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
+    l->sampler.order = (int32_t)both[2].full;
+    l->batch.last = (int32_t)both[3].full;
+    l->repeat.epochs = both[4].full;
+    l->sampler.seed = (uint64_t)both[5].full;
+    l->batch.batch_workers = (int32_t)both[6].full;
+    return DLP_OK;
+}
+
+/* Take the dataset: the loader's own, or fetch.dataset, which a source's wire sets. A filter may be
+   asked for beside the latter, and nothing else. */
+static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    const dlp_dataset *wired = d->fetch.dataset;
+    const char *given = dlpi_dataset_given(&d->dataset);
+    l->fetch.dataset = &l->dataset;
+    l->dataset = wired ? *wired : d->dataset;
+    if (wired == NULL || wired == &d->dataset) return DLP_OK;
+    if (given != NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
+                           "%s is given, and so is fetch.dataset (by a source's wire); it must be "
+                           "0. Set it in the source's desc, if that has it.",
+                           given);
+    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
+    return DLP_OK;
+}
+
+/* Without a device there is no transfer stage. */
+static int dlpi_loader_transfer(dlp_pipe *p, const dlp_transfer_desc *d) {
+    if (d->device != NULL || (d->device_buffers == 0 && d->threaded == 0)) return DLP_OK;
+    return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
+                    "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
+                    d->threaded ? d->threaded : d->device_buffers);
+}
+
+static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"},
+    };
+    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins);
+    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_loader_transfer(p, &d->transfer)) != DLP_OK) return rc;
+    *l = (dlpi_loader){
+        .sampler = d->sampler, .repeat = d->repeat, .fetch = d->fetch, .batch = d->batch};
+    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
+    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
+    return dlpi_loader_short(p, d, l);
+}
+
+/* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
+static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
+    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
+    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
+    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
+    if (each == 0) each = 2;
+    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
+    if (rc != DLP_OK) return rc;
+    p->d.prefetch_factor = (int32_t)(n * each);
+    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
+    return DLP_OK;
+}
+
+/* Classic, and several items at once in each worker: as many batches for each as these are of. */
+static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
+    uint64_t world = l->sampler.world_size ? l->sampler.world_size : 1;
+    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
+    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
+    if (rows > 0 && l->fetch.batch_pool > 0)
+        need = l->fetch.batch_pool / rows;
+    else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + (many + rows - 1) / rows;
+    if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
+    if (need > (uint64_t)p->d.prefetch_factor)
+        p->d.prefetch_factor = need < INT32_MAX ? (int32_t)need : INT32_MAX;
+    return dlpi_loader_classic(p, l);
+}
+
+static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    int rc;
+    if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
+    if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
+    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
+                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
+    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
+}
+
+/* ---- the rows of its table ---- */
+
+/* The list, and what holds for the run. */
+static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
+    node->workers.num_workers = l->sampler.threaded;
+    node->list.order = &to->order;
+    to->order = l->sampler;
+    to->order.threaded = to->order.allow_uneven = 0;
+    to->order.seed = to->order.rank = to->order.world_size = 0;
+    to->pipe.seed = l->sampler.seed;
+    to->pipe.rank = l->sampler.rank;
+    to->pipe.world_size = l->sampler.world_size;
+    to->pipe.allow_uneven = l->sampler.allow_uneven;
+    to->pipe.epochs = l->repeat.epochs;
+    to->pipe.epoch_end = l->repeat.epoch_end;
+    to->pipe.set_epoch = l->repeat.set_epoch;
+    to->pipe.set_epoch_user = l->repeat.set_epoch_user;
+}
+
+static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_BATCH, "batch", &d->workers);
+    node->workers.num_workers = d->batch_workers;
+    node->batch = (dlp_node_batch){.batch_size = d->batch_size,
+                                   .last = d->last,
+                                   .collate = d->collate,
+                                   .collate_user = d->collate_user,
+                                   .out_fields = d->out_fields,
+                                   .n_out_fields = d->n_out_fields};
+}
+
+static void dlpi_loader_device(const dlp_transfer_desc *d, dlp_nodes *to) {
+    dlp_node *node;
+    if (d->device == NULL) return;
+    node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
+    node->transfer.device = d->device;
+    node->queue.capacity = (uint32_t)d->device_buffers;
+    node->workers.num_workers = d->threaded;
+}
+
+static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
+    dlpi_loader l = {.dataset = {.n_items = 0}};
+    int rc = dlpi_loader_stages(p, d, &l);
+    if (rc == DLP_OK) rc = dlpi_loader_topology(p, d, &l);
+    if (rc != DLP_OK) return rc;
+    to->pipe = d->pipe;
+    to->pipe.prefetch_factor = p->d.prefetch_factor;
+    dlpi_loader_list(&l, to);
+    to->dataset = l.dataset;
+    l.fetch.dataset = &to->dataset;
+    dlpi_loader_parts(d, to);
+    if (to->dataset.filter == 0)
+        dlpi_nodes_fetch(to, "fetch", &l.fetch);
+    else
+        rc = dlpi_loader_filter(p, &l.fetch, to);
+    if (rc == DLP_OK) rc = dlpi_loader_joins(p, d, to);
+    if (d->cache.bytes > 0)
+        dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = d->cache;
+    dlpi_loader_batch(&l.batch, to);
+    dlpi_loader_device(&d->transfer, to);
+    return rc;
+}
+
+/* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
+static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
+    const int rc = dlpi_pipe_make(p, &d->pipe, err);
+    memset(to, 0, sizeof *to);
+    return rc == DLP_OK ? dlpi_loader_rows(*p, d, to) : rc;
+}
+
+DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    int rc = dlpi_open_args(to, to, "", desc, err);
+    if (rc != DLP_OK) return rc;
+    rc = dlpi_loader_fill(&p, desc, to, err);
+    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
+DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+    dlp_nodes to;
+    dlp_pipe *p = NULL;
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK) return rc;
+    rc = dlpi_loader_fill(&p, desc, &to, err);
+    if (rc == DLP_OK) rc = dlpi_table_add(p, to.nodes, to.n, &to.pipe);
+    if (rc == DLP_OK) rc = dlp_pipe_start(p);
+    return dlpi_opened(out, p, rc, err);
 }
 
 /* ---- states of several ranks, joined ---- */

@@ -229,7 +229,7 @@ static int train(dlp_pipe *pipe, const shards *s) {
     return rc == DLP_END ? 0 : 1;
 }
 
-static int run(shards *s, dlp_parts_desc *desc) {
+static int run(shards *s, dlp_loader_desc *desc) {
     static const dlp_field fields[] = {
         {.name = "image", .dtype = DLP_F32, .ndim = 2, .shape = {SIDE, SIDE}},
         {.name = "label", .dtype = DLP_U8}};
@@ -243,14 +243,14 @@ static int run(shards *s, dlp_parts_desc *desc) {
     desc->parts.user = s;
     desc->parts.streams = STREAMS;
     desc->parts.max_part_bytes = s->largest;
-    desc->loader.dataset.fields = fields;
-    desc->loader.dataset.n_fields = 2;
-    desc->loader.dataset.fetch = fetch;
-    desc->loader.dataset.writes_all_bytes = 1;
-    desc->loader.batch_size = BATCH;
-    desc->loader.shuffle = 1;
-    desc->loader.seed = 1;
-    if (dlp_parts_open(&pipe, desc, &err) != DLP_OK) {
+    desc->dataset.fields = fields;
+    desc->dataset.n_fields = 2;
+    desc->dataset.fetch = fetch;
+    desc->dataset.writes_all_bytes = 1;
+    desc->batch_size = BATCH;
+    desc->shuffle = 1;
+    desc->seed = 1;
+    if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) {
         dlp_error_format(&err, words, sizeof words);
         return fprintf(stderr, "%s\n", words), 1;
     }
@@ -284,16 +284,15 @@ static int usage(void) {
 
 int main(int argc, char **argv) {
     static shards s;
-    dlp_parts_desc desc = {.parts = {.workers = {.num_workers = 2}},
-                           .loader = {.num_workers = 1, .epochs = 3}};
+    dlp_loader_desc desc = {
+        .parts = {.workers = {.num_workers = 2}}, .num_workers = 1, .epochs = 3};
     for (int c; (c = getopt(argc, argv, "w:q:m:e:p")) != -1;) {
         if (c == 'w') desc.parts.workers.num_workers = atoi(optarg) ? atoi(optarg) : DLP_NONE;
         if (c == 'q') desc.parts.queue_size = (uint32_t)atoi(optarg);
         if (c == 'm') s.slow_ms = atoi(optarg);
-        if (c == 'e') desc.loader.epochs = atoi(optarg);
+        if (c == 'e') desc.epochs = atoi(optarg);
         if (c == 'p')
-            desc.parts.workers.placement = desc.loader.fetch.workers.placement =
-                DLP_PLACE_PROCESSES;
+            desc.parts.workers.placement = desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
         if (c == '?') return usage();
     }
     if (optind + 1 != argc) return usage();

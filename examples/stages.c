@@ -134,31 +134,21 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     return fprintf(stderr, "%s\n", words), NULL;
 }
 
-/* What it took for what the descs leave at zero, and what it warns of. */
-static void print_resolved(const dlp_pipe *p) {
-    dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
+/* What the plan took for what the table leaves at zero, and what the pipe warns of. */
+static void print_plan(dlp_pipe *p) {
+    static char text[8192];
+    dlp_plan plan;
     dlp_workers_desc guards;
     dlp_permutation shuffle;
     const char *warning;
-    if (dlp_pipe_resolved(p, &pipe) != DLP_OK || dlp_sampler_resolved(p, &sampler) != DLP_OK ||
-        dlp_repeat_resolved(p, &repeat) != DLP_OK || dlp_fetch_resolved(p, &fetch) != DLP_OK ||
-        dlp_batch_resolved(p, &batch) != DLP_OK || dlp_transfer_resolved(p, &transfer) != DLP_OK ||
+    if (dlp_pipe_plan(p, &plan) != DLP_OK ||
         dlp_stage_resolved(p, dlp_node_stage(p, "guard"), &guards) != DLP_OK)
         return;
-    fprintf(stderr, "%d epochs on %d ranks; %d '%s' workers, %d batch workers, %d batches ahead\n",
-            (int)repeat.epochs, (int)sampler.world_size, (int)fetch.workers.num_workers,
-            fetch.workers.name, batch.batch_workers > 0 ? (int)batch.batch_workers : 0,
-            (int)pipe.prefetch_factor);
-    dlp_permutation_init(&shuffle, ITEMS, sampler.seed, 0);
+    dlp_plan_format(&plan, text, sizeof text);
+    fprintf(stderr, "%s%d '%s' workers\n", text, (int)guards.num_workers, guards.name);
+    dlp_permutation_init(&shuffle, ITEMS, SEED, 0);
     fprintf(stderr, "the shuffle begins with item %d, item 0 is number %d of it\n",
             (int)dlp_permutation_at(&shuffle, 0), (int)dlp_permutation_find(&shuffle, 0));
-    fprintf(stderr, "%d '%s' workers, %d device buffers\n", (int)guards.num_workers, guards.name,
-            (int)transfer.device_buffers);
     for (int i = 0; (warning = dlp_pipe_warning(p, i)) != NULL; i++)
         fprintf(stderr, "warning: %s\n", warning);
 }
@@ -223,7 +213,7 @@ int main(int argc, char **argv) {
     int resumes = state_load(argv[1], &state);
     dlp_pipe *p = resumes < 0 ? NULL : open_pipe(&o, resumes ? &state : NULL);
     if (!p) return 1;
-    print_resolved(p);
+    print_plan(p);
     for (int n = 0; n < most && (code = dlp_pipe_next_timeout(p, &b, 60000)) == DLP_OK; n++) {
         print_batch(b);
         dlp_pipe_release(p, b);

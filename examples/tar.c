@@ -182,13 +182,13 @@ static int say(const dlp_error *err) {
     return 1;
 }
 
-static int run(const dlp_parts_desc *desc) {
+static int run(const dlp_loader_desc *desc) {
     uint64_t of_class[CLASSES] = {0}, sum[CLASSES] = {0};
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;
     dlp_error err;
     int code;
-    if (dlp_parts_open(&pipe, desc, &err) != DLP_OK) return say(&err);
+    if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return say(&err);
     while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         const unsigned char *x = batch->fields[0].data; /* [count][PIXELS] */
         const int32_t *label = batch->fields[1].data;   /* [count] */
@@ -205,7 +205,7 @@ static int run(const dlp_parts_desc *desc) {
     return dlp_pipe_close(pipe) != DLP_OK || bad;
 }
 
-static int open_and_run(const char **paths, int n, dlp_parts_desc desc) {
+static int open_and_run(const char **paths, int n, dlp_loader_desc desc) {
     dlp_part_file *files = calloc((size_t)n, sizeof *files);
     shards all = {.files = {.files = files, .n_files = (uint64_t)n},
                   .of = calloc((size_t)n, sizeof *all.of)};
@@ -221,7 +221,7 @@ static int open_and_run(const char **paths, int n, dlp_parts_desc desc) {
     }
     desc.parts.n_parts = (uint64_t)n;
     desc.parts.user = &all;
-    desc.loader.dataset.user = &all;
+    desc.dataset.user = &all;
     if (!bad) bad = run(&desc);
     for (int i = 0; i < n && all.of; i++) free(all.of[i].at);
     free(all.of);
@@ -234,25 +234,22 @@ int main(int argc, char **argv) {
         {.name = "pixels", .dtype = DLP_U8, .ndim = 1, .shape = {PIXELS}},
         {.name = "label", .dtype = DLP_I32},
     };
-    dlp_parts_desc desc = {
+    dlp_loader_desc desc = {
         .parts = {.count = count_samples,
                   .load = dlp_part_files_load,
                   .shuffle_parts = 1,
                   .shuffle_items = 1,
                   .streams = 2, /* batches mix samples of two shards */
                   .workers = {.num_workers = 2}},
-        .loader = {.dataset = {.fields = fields,
-                               .n_fields = 2,
-                               .fetch = fetch_sample,
-                               .writes_all_bytes = 1},
-                   .batch_size = 32,
-                   .num_workers = 2},
+        .dataset = {.fields = fields, .n_fields = 2, .fetch = fetch_sample, .writes_all_bytes = 1},
+        .batch_size = 32,
+        .num_workers = 2,
     };
     const char *paths[6];
     int option;
     while ((option = getopt(argc, argv, "w:b:q:")) != -1) {
-        if (option == 'w') desc.loader.num_workers = atoi(optarg);
-        if (option == 'b') desc.loader.batch_size = (uint32_t)atoi(optarg);
+        if (option == 'w') desc.num_workers = atoi(optarg);
+        if (option == 'b') desc.batch_size = (uint32_t)atoi(optarg);
         if (option == 'q') desc.parts.queue_size = (uint32_t)atoi(optarg);
         if (option == '?') return 2;
     }

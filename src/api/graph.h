@@ -111,10 +111,11 @@ typedef struct dlp_node_fetch {
     uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
                                  begin as zeros */
-    uint32_t of; /* the list has a mix. k: this node fetches the items of dataset k - 1 of the mix,
-                         and sees the index that the dataset has for the item. The fetch nodes of
-                         all its datasets follow each other, and have the same fields. 0: all items
-                         */
+    uint32_t of; /* k: this node fetches the items of dataset k - 1 of the list's mix, and sees the
+                         index that the dataset has for the item. The fetch nodes of all its
+                         datasets follow each other, and have the same fields. Without a mix, the
+                         items of these nodes' sources have numbers one after another. 0: all items
+                       */
     const dlp_fetch_desc *source; /* a source of the library, as its wire leaves this desc; the
                          fields above are then 0, but for in_flight and of. A sampler that the wire
                          fills in, too (>>tokens, >>arrays), is list.order. Copied; NULL: none */
@@ -190,16 +191,19 @@ typedef struct dlp_node {
         dlp_split_desc split;   /* needs: split */
         dlp_node_guard guard;   /* needs: guard */
     };
-    dlp_workers_desc workers; /* name is NULL, dispatch is 0: the node and its list say these */
+    dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
+                                 this node alone; 0 if queue.deal of the list says it */
     dlp_queue_desc queue;
 } dlp_node;
+
+#define DLP_MAX_NODES 24 /* rows of a table */
 
 /* A table and its length, as the two arguments of a call. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
 /* Check a table, plan the pipe, hold the plan against the limits, allocate all that there is to
    allocate, and start the workers (desc.later: dlp_pipe_start starts them).
-   out: a pipe that runs, to be closed. nodes: [n], 2..16 rows; copied, but for what their fields
+   out: a pipe that runs, to be closed. nodes: [n], 2..24 rows; copied, but for what their fields
    borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
    NULL is {0}. err: may be NULL; its stage is the name of a row.
    Returns DLP_OK, or, and then nothing is left to close:
@@ -224,6 +228,25 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
    Returns as dlp_pipe_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
+
+/* A table with all that it points to. It is for the calls below, which fill it. It must stay where
+   it is, because its rows point into it: fill another one instead of copying it. */
+typedef struct dlp_nodes {
+    dlp_node nodes[DLP_MAX_NODES]; /* [n] */
+    uint32_t n;
+    dlp_pipe_desc pipe; /* what holds for the run */
+    dlp_sampler_desc order;
+    dlp_dataset dataset;
+    dlp_fetch_desc sources[DLP_MAX_NODES];
+    char names[DLP_MAX_NODES][32];
+} dlp_nodes;
+
+/* Fill the table that dlp_loader_open opens: to read it, to change its rows, to plan it. Open it by
+   dlp_pipe_open(&pipe, to->nodes, to->n, &to->pipe, &err).
+   to: written, also on failure. desc: what it points to is borrowed until the table is opened. err:
+   may be NULL. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY. Any thread. Allocates a few KiB, and
+   frees them. */
+DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err);
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another

@@ -1,6 +1,7 @@
 #pragma once
 #include "api/cache.h"
 #include "api/join.h"
+#include "api/parts.h" /* needs: parts */
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
@@ -45,13 +46,19 @@ typedef struct dlp_loader_desc {
        dispatch of each are its own: num_workers above and topology do not change them */
     const dlp_join_desc *joins; /* needs: join */
     uint32_t n_joins;           /* needs: join */
+    /* The part queue (>>parts), with sampler.order 0 and dataset.n_items 0 or the sum of the
+       counts; shuffle: parts and items are shuffled. All zeros: the dataset is not in parts */
+    dlp_part_desc parts; /* needs: parts */
 } dlp_loader_desc;
 
-/* Open, wire and start sampler -> repeat -> fetch [-> joins] [-> cache] -> batch [-> transfer].
-   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
-   the consumer - allocates all there is.
+/* Fill the table of a loader (dlp_loader_nodes), and open it: sampler -> repeat [-> parts] -> fetch
+   [-> joins] [-> cache] -> batch [-> transfer].
+   out: a pipe that runs, to be closed; desc: copied as a table is; err: written on failure, may be
+   NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then the
+   consumer - allocates all there is; calls parts.count.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
-   classic topology torch.utils.data.DataLoader. */
+   classic topology torch.utils.data.DataLoader. The part queue is that of distributed training: the
+   next files of a shuffled list are read into a bounded queue, while items come from the present
+   one. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);

@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "api/loader.h"
+#include "api/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    Items that come in parts (shard files, archives, ranges of one file): part workers load the next
@@ -82,17 +82,6 @@ typedef struct dlp_part_desc {
     int32_t shared_streams; /* with max_items. 1: world_size need not divide streams, see >>found */
 } dlp_part_desc;
 
-typedef struct dlp_parts_desc {
-    dlp_part_desc parts;
-    dlp_loader_desc loader; /* all as there; shuffle: parts and items are shuffled */
-} dlp_parts_desc;
-
-/* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
-   out, desc, err, threads: as dlp_loader_open - returns as that does, and DLP_ERR_CALLBACK of count
-   - allocates all there is to allocate; calls count.
-   Source: the part queue of distributed training: a list of files, shuffled and sharded by rank, of
-   which the next is read into a bounded queue while items come from the present one. */
-DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
 
 /* A file that is a part, or a range of one. */
 typedef struct dlp_part_file {

@@ -129,19 +129,13 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
-/* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
+/* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
+   tells the rest: slots, and the links with their writers, readers and records.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
-   DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before - consumer - does not wait or
-   allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
-   those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
-DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
+   DLP_ERR_ARG (NULL, or no such stage), DLP_ERR_STATE (neither planned nor started), or the code of
+   an error before - consumer - does not wait or allocate. Stages are numbered as the table adds
+   them, those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
-DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
-DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out);
-DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out);
-DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out);
-DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
 
 /* Start a pipe that was opened with later: open the device, make threads. What worker processes see
    of this process's memory is how it was when the pipe was opened. A program that must have threads

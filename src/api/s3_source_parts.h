@@ -6,7 +6,7 @@
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
    .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire.
 
-     dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_parts_open(&pipe, &desc, &err)
+     dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_loader_open(&pipe, &desc, &err)
 
    With a cache of the objects in a directory, or parts read in other ways, a load of one's own:
 

@@ -22,7 +22,7 @@
           dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
                                   they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
           dlp_push_loader_open    items that other threads or programs push (>>push)
-          dlp_parts_open          shard files, archives: each holds many items (>>parts)
+          dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open          a table of nodes, which says any of these and more (>>graph)
           dlp_pipe_open           and stages added one by one (>>pipe)
@@ -63,9 +63,9 @@
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>join           SEVERAL DATASETS IN ONE PIPE
+   >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
-   >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
    >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    >>pack           PACKING: DOCUMENTS INTO ROWS OF T TOKENS
@@ -222,7 +222,7 @@
      call                                              from              while the pipe runs
      dlp_pipe_open, dlp_nodes_plan                     any               -
      dlp_pipe_plan, start                              consumer          plan only
-     dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
+     dlp_loader_open, dlp_chunks_open                  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
      dlp_arrays_chunks_open,
      dlp_push_loader_open (others of it: >>push)

@@ -142,7 +142,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     int rc;
     if (w.name != NULL)
         return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
-    if (w.dispatch != 0)
+    if (w.dispatch != 0 && dlpi_table_turns(t))
         return dlpi_bad(t->p, node->name, "workers.dispatch", "0: queue.deal of the list says it",
                         w.dispatch);
     if ((verb->is & DLPI_NODE_THREAD) != 0) {
@@ -177,4 +177,35 @@ static int dlpi_table_check(const dlpi_table *t) {
         if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
     }
     return rc;
+}
+
+/* ---- a table that the library fills ---- */
+
+/* Add a row. The workers name it, if they have a name; else it has this name, and a number if
+   another row has it. */
+static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
+                                const dlp_workers_desc *w) {
+    dlp_node *node = &to->nodes[to->n];
+    char *own = to->names[to->n];
+    if (w != NULL && w->name != NULL && w->name[0] != 0) name = w->name;
+    dlpi_copy_text(own, sizeof to->names[0], name);
+    for (uint32_t i = 0; i < to->n; i++)
+        if (strcmp(to->names[i], own) == 0)
+            snprintf(own, sizeof to->names[0], "%.20s-%" PRIu32, name, to->n);
+    node->verb = verb;
+    node->name = own;
+    if (w != NULL) node->workers = *w;
+    node->workers.name = NULL;
+    to->n++;
+    return node;
+}
+
+/* Add a row that fetches. The workers are the row's. */
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
+    dlp_fetch_desc *source = &to->sources[to->n - 1];
+    *source = *d;
+    source->workers = (dlp_workers_desc){.num_workers = 0};
+    node->fetch.source = source;
+    return node;
 }

@@ -41,27 +41,3 @@ static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     }
     return dlpi_times(sum, rows);
 }
-
-/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows,
-   or next does, where that takes less than to wait for one of those. source: what else says what
-   the rows are, or NULL. */
-static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, uint64_t rows,
-                                   const void *source) {
-    dlp_expand_desc d = {.workers = fetch->workers};
-    int32_t n = d.workers.num_workers;
-    if (source != NULL)
-        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
-    if (fetch->fetcher != DLP_FETCH_SEQUENTIAL)
-        return dlpi_bad(p, "", "fetch.fetcher",
-                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter",
-                        fetch->fetcher);
-    if (d.workers.dispatch == DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, "", "dataset.filter",
-                        "0 with whole batches to each worker (topology, dispatch)", 1);
-    if (d.workers.name == NULL) d.workers.name = "filter";
-    if (n == 0) d.workers.num_workers = DLP_NONE;
-    if (n > 2) n = 2;
-    if (dlpi_filter_bytes(fetch->dataset, rows) <= DLPI_FILTER_INLINE) n = 0;
-    fetch->workers = (dlp_workers_desc){.num_workers = n, .placement = d.workers.placement};
-    return dlpi_add_expand(p, &d);
-}

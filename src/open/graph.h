@@ -105,7 +105,8 @@ static int dlpi_table_rows(dlpi_table *t) {
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
-    if (t->of != 0 && t->of < t->nodes[0].list.mix->n)
+    if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.mix != NULL && t->of != 0 &&
+        t->of < t->nodes[0].list.mix->n)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, t->nodes[0].name, "list.mix",
                            "dataset %" PRIu32 " of the mix has no fetch node; add it", t->of + 1);
     field = t->unknown ? NULL : dlpi_run_given(t->d, false);
@@ -119,20 +120,27 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
+/* Add the stages of a table to a pipe without stages. */
+static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc) {
+    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc};
+    return dlpi_table_rows(&t);
+}
+
 /* Make a pipe of a table, up to its start. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     static const dlp_pipe_desc zeros = {.prefetch_factor = 0};
     dlp_pipe_desc d = desc != NULL ? *desc : zeros;
-    dlpi_table t = {.ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = desc ? desc : &zeros};
+    dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes", "it is NULL");
-    if (n < 1 || n > DLP_MAX_STAGES)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..16 rows", n);
+    if (n < 1 || n > DLP_MAX_NODES)
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     memset((uint8_t *)&d + DLPI_RUN_FROM, 0, sizeof d - DLPI_RUN_FROM);
-    if ((rc = dlpi_pipe_make(&t.p, &d, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, t.p, dlpi_table_rows(&t), err);
+    if ((rc = dlpi_pipe_make(&p, &d, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, desc ? desc : &zeros), err);
 }
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,

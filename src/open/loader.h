@@ -1,9 +1,8 @@
 #pragma once
-/* tests: system/core/pipe_basic, system/core/pipe_badinput */
+/* tests: system/open/loader_nodes, system/core/pipe_badinput */
 #include "api/loader.h"
-#include "open/open.h"
-#include "open/expand.h"
-#include "build/check.h"
+#include "open/graph.h"
+#include "open/parts.h" /* needs: parts */
 /* ---- the loader ---- */
 
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
@@ -33,6 +32,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
          l->batch.last},
         {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
         {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+        {"batch.workers.num_workers", "0: batch_workers says it", l->batch.batch_workers,
+         l->batch.workers.num_workers},
     };
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
         int64_t brief = both[i].brief, full = both[i].full;
@@ -47,6 +48,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     l->batch.last = (int32_t)both[3].full;
     l->repeat.epochs = both[4].full;
     l->sampler.seed = (uint64_t)both[5].full;
+    l->batch.batch_workers = (int32_t)both[6].full;
     return DLP_OK;
 }
 
@@ -133,45 +135,93 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
-/* A stage between repeat and fetch that says what the rows of batches are. */
-typedef struct dlpi_loader_source {
-    int32_t order; /* of the sampler */
-    dlp_stage (*add)(dlp_pipe *p, const void *desc);
-    const void *desc;
-} dlpi_loader_source;
+/* ---- the rows of its table ---- */
 
-/* source: NULL, the sampler does. */
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
-                            const dlpi_loader_source *source) {
-    dlpi_loader l;
-    int rc;
-    memset(&l, 0, sizeof l);
-    rc = dlpi_loader_stages(p, d, &l);
-    if (rc != DLP_OK) return rc;
-    if (source) l.sampler.order = source->order;
-    if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    dlpi_add_sampler(p, &l.sampler);
-    dlpi_add_repeat(p, &l.repeat);
-    if (source) source->add(p, source->desc);
-    if (l.fetch.dataset->filter)                                    /* needs: parts */
-        dlpi_filter_fetch(p, &l.fetch, l.batch.batch_size, source); /* needs: parts */
-    dlpi_add_fetch(p, &l.fetch);
-    for (uint32_t i = 0; i < d->n_joins; i++) dlpi_add_join(p, &d->joins[i]); /* needs: join */
-    if (d->cache.bytes > 0) dlpi_add_cache(p, &d->cache);                     /* needs: cache */
-    dlpi_add_batch(p, &l.batch);
-    if (d->transfer.device) dlpi_add_transfer(p, &d->transfer);
-    return dlp_pipe_start(p); /* or the code of what could not be added */
+/* The list, and what holds for the run. */
+static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
+    node->workers.num_workers = l->sampler.threaded;
+    node->list.order = &to->order;
+    to->order = l->sampler;
+    to->order.threaded = to->order.allow_uneven = 0;
+    to->order.seed = to->order.rank = to->order.world_size = 0;
+    to->pipe.seed = l->sampler.seed;
+    to->pipe.rank = l->sampler.rank;
+    to->pipe.world_size = l->sampler.world_size;
+    to->pipe.allow_uneven = l->sampler.allow_uneven;
+    to->pipe.epochs = l->repeat.epochs;
+    to->pipe.epoch_end = l->repeat.epoch_end;
+    to->pipe.set_epoch = l->repeat.set_epoch;
+    to->pipe.set_epoch_user = l->repeat.set_epoch_user;
 }
 
-static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
-                            const dlpi_loader_source *source, dlp_error *err) {
-    dlp_pipe *p;
-    int rc;
-    if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_pipe_make(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
+static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_BATCH, "batch", &d->workers);
+    node->workers.num_workers = d->batch_workers;
+    node->batch = (dlp_node_batch){.batch_size = d->batch_size,
+                                   .last = d->last,
+                                   .collate = d->collate,
+                                   .collate_user = d->collate_user,
+                                   .out_fields = d->out_fields,
+                                   .n_out_fields = d->n_out_fields};
+}
+
+static void dlpi_loader_device(const dlp_transfer_desc *d, dlp_nodes *to) {
+    dlp_node *node;
+    if (d->device == NULL) return;
+    node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
+    node->transfer.device = d->device;
+    node->queue.capacity = (uint32_t)d->device_buffers;
+    node->workers.num_workers = d->threaded;
+}
+
+static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
+    dlpi_loader l = {.dataset = {.n_items = 0}};
+    int rc = dlpi_loader_stages(p, d, &l);
+    if (rc == DLP_OK) rc = dlpi_loader_topology(p, d, &l);
+    if (rc != DLP_OK) return rc;
+    to->pipe = d->pipe;
+    to->pipe.prefetch_factor = p->d.prefetch_factor;
+    dlpi_loader_list(&l, to);
+    to->dataset = l.dataset;
+    l.fetch.dataset = &to->dataset;
+    dlpi_loader_parts(d, to);    /* needs: parts */
+    if (to->dataset.filter == 0) /* needs: parts */
+        dlpi_nodes_fetch(to, "fetch", &l.fetch);
+    else                                                                /* needs: parts */
+        rc = dlpi_loader_filter(p, &l.fetch, to);                       /* needs: parts */
+    if (rc == DLP_OK) rc = dlpi_loader_joins(p, d, to);                 /* needs: join */
+    if (d->cache.bytes > 0)                                             /* needs: cache */
+        dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = d->cache; /* needs: cache */
+    dlpi_loader_batch(&l.batch, to);
+    dlpi_loader_device(&d->transfer, to);
+    return rc;
+}
+
+/* Fill the table. The pipe has what is wrong with the desc; *p is NULL if none could be made. */
+static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
+    const int rc = dlpi_pipe_make(p, &d->pipe, err);
+    memset(to, 0, sizeof *to);
+    return rc == DLP_OK ? dlpi_loader_rows(*p, d, to) : rc;
+}
+
+DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {
+    dlp_pipe *p = NULL;
+    int rc = dlpi_open_args(to, to, "", desc, err);
+    if (rc != DLP_OK) return rc;
+    rc = dlpi_loader_fill(&p, desc, to, err);
+    if (rc != DLP_OK && p != NULL && err != NULL) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
-    return dlpi_loader_open(out, desc, NULL, err);
+    dlp_nodes to;
+    dlp_pipe *p = NULL;
+    int rc = dlpi_open_args(out, out, "", desc, err);
+    if (rc != DLP_OK) return rc;
+    rc = dlpi_loader_fill(&p, desc, &to, err);
+    if (rc == DLP_OK) rc = dlpi_table_add(p, to.nodes, to.n, &to.pipe);
+    if (rc == DLP_OK) rc = dlp_pipe_start(p);
+    return dlpi_opened(out, p, rc, err);
 }

@@ -9,18 +9,17 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
     int rc;
     const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.source.dataset", "what a source's wire sets");
+        return dlpi_missing(t->p, node->name, "dataset", "what a source's wire sets");
     if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
         d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
         return dlpi_not_null(t->p, node->name, "fetch.source", "beside more than in_flight and of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "fetch.source.dataset.fields",
-                            "n_fields arrays of an item");
+        return dlpi_missing(t->p, node->name, "dataset.fields", "n_fields arrays of an item");
     *f = *source;
-    rc = dlpi_within(t->p, node->name, "fetch.source.in_flight", f->in_flight, 0, 1024, "0..1024");
+    rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "fetch.source.dataset.n_fields", source->dataset->n_fields,
-                       1, DLP_MAX_FIELDS, "1..16");
+    return dlpi_within(t->p, node->name, "dataset.n_fields", source->dataset->n_fields, 1,
+                       DLP_MAX_FIELDS, "1..16");
 }
 
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
@@ -44,6 +43,10 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const bool all = t->fetched && t->of == 0; /* one fetch has the items of all datasets */
     *n = t->n_items;
     if (of == 0 && t->of == 0) return DLP_OK;
+    if (mix == NULL && node->fetch.source != NULL) {
+        t->of = of > 0 ? of : t->of;
+        return DLP_OK;
+    }
     if (mix == NULL || of > most || of != t->of + 1 || all) {
         if (of == 0 && t->of == most) return DLP_OK; /* a later fetch, of fields of all items */
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.of",
@@ -59,23 +62,25 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
 /* The dataset of a fetch row. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
+    const dlp_node_list *l = t->nodes[0].verb == DLP_LIST ? &t->nodes[0].list : NULL;
+    const bool told = l != NULL && t->load == NULL && (l->n_items != 0 || l->mix != NULL);
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->dataset
-                            : (dlp_dataset){.fields = d->fields,
+                            : (dlp_dataset){.n_items = t->load == NULL ? n : 0,
+                                            .fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
                                             .fetch = d->fetch,
                                             .user = d->user};
-    if (d->source != NULL && n != 0 && ds->n_items != n)
+    if (told && ds->n_items != n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, t->nodes[0].name, "list.n_items",
                            "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
                            " items; set 0, which takes that number",
                            n, node->name, ds->n_items);
-    if (t->load == NULL && ds->n_items == 0) ds->n_items = n;
-    if (t->load == NULL && t->n_items == 0) t->n_items = ds->n_items;
-    if (t->nodes[0].verb == DLP_LIST && t->nodes[0].list.open_end) ds->open_end = 1;
+    if (!told && d->source != NULL && (d->of > 0 || t->n_items == 0)) t->n_items += ds->n_items;
+    if (l != NULL && l->open_end) ds->open_end = 1;
     return DLP_OK;
 }
 

@@ -40,10 +40,10 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0: order says the order", l->shuffle);
-    if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
-    if (t->load != NULL && (l->order != NULL || l->mix != NULL))
+    if (t->load != NULL && (s->order != DLP_ORDER_SEQUENTIAL || l->mix != NULL))
         return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
                              "before a load node: shuffle says it");
+    if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL) s->order = DLP_ORDER_PARTS;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
@@ -69,7 +69,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
                         "0 before a load node, and with n_items, shuffle or mix", 1);
-    if (t->n_items == 0 && !open_end && !counts)
+    if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlpi_add_sampler(t->p, &s);
     return rc < 0 ? rc : dlpi_node_repeat(t);

@@ -90,8 +90,15 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
     if (id != 0) m->id = m->id != 0 ? dlpi_absorb(m->id, id) : id;
 }
 
+/* True if the source of this fetch row says that DLP_SKIP leaves items out. */
+static bool dlpi_fetch_filters(const dlp_node *node) {
+    const dlp_fetch_desc *source = node != NULL ? node->fetch.source : NULL;
+    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
+}
+
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_keeps *k = m->maker != NULL ? &m->of_items : &m->of_inputs;
+    if (node->filter.keep == NULL && dlpi_fetch_filters(t->waits)) return DLP_OK;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     if (k->n == DLPI_KEEPS) return dlpi_node_bad(t, node, "is the ninth filter in a row");

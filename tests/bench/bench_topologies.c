@@ -269,7 +269,7 @@ static uint64_t group_most(const struct folder *f) {
 static int open_parts(const struct row *row, int placement, struct folder *f, dlp_pipe **p,
                       dlp_error *err) {
     uint64_t items[64];
-    dlp_parts_desc desc = {.loader = loader_desc(row, placement, f)};
+    dlp_loader_desc desc = loader_desc(row, placement, f);
     desc.parts = (dlp_part_desc){.items = items,
                                  .max_part_bytes = group_most(f),
                                  .streams = 2,
@@ -279,9 +279,9 @@ static int open_parts(const struct row *row, int placement, struct folder *f, dl
     for (uint32_t at = 0; at < f->n && desc.parts.n_parts < 64; at += GROUP) {
         items[desc.parts.n_parts++] = f->n - at < GROUP ? f->n - at : GROUP;
     }
-    desc.loader.dataset.n_items = 0;
-    desc.loader.dataset.fetch = fetch_from_part;
-    return dlp_parts_open(p, &desc, err);
+    desc.dataset.n_items = 0;
+    desc.dataset.fetch = fetch_from_part;
+    return dlp_loader_open(p, &desc, err);
 }
 
 /* A buffer for each loader, and one for the trainer. */

@@ -62,22 +62,22 @@ static int fuzz_chunk(void *user, dlp_chunk *c) {
 /* A part queue, a cache, workers that are tuned and have several items in flight. */
 static int parts_image(dlp_pipe **p) {
     static const uint64_t items[5] = {10, 10, 10, 10, 10};
-    dlp_parts_desc d;
+    dlp_loader_desc d;
     memset(&d, 0, sizeof d);
-    d.loader.dataset =
+    d.dataset =
         (dlp_dataset){.n_items = 50, .fields = rig_fields, .n_fields = 2, .fetch = rig_fetch};
-    d.loader.batch_size = 4;
-    d.loader.shuffle = 1;
-    d.loader.num_workers = 1;
-    d.loader.fetch.workers.workers_max = 3;
-    d.loader.fetch.fetcher = DLP_FETCH_THREADS;
-    d.loader.fetch.in_flight = 2;
-    d.loader.cache.bytes = 400;
-    d.loader.pipe.name = "image";
-    d.loader.pipe.trace_bytes = 160;
+    d.batch_size = 4;
+    d.shuffle = 1;
+    d.num_workers = 1;
+    d.fetch.workers.workers_max = 3;
+    d.fetch.fetcher = DLP_FETCH_THREADS;
+    d.fetch.in_flight = 2;
+    d.cache.bytes = 400;
+    d.pipe.name = "image";
+    d.pipe.trace_bytes = 160;
     d.parts = (dlp_part_desc){.n_parts = 5, .items = items, .max_part_bytes = 8, .load = fuzz_part};
     d.parts.workers.num_workers = 2;
-    return dlp_parts_open(p, &d, NULL);
+    return dlp_loader_open(p, &d, NULL);
 }
 
 static int chunks_image(dlp_pipe **p) {

@@ -774,9 +774,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     static const int topologies[] = {0, DLP_TOPOLOGY_ECONOMIC, DLP_TOPOLOGY_CLASSIC,
                                      DLP_TOPOLOGY_CONCURRENT};
     const wiring *w = &c->w[c->life];
-    dlp_parts_desc parts;
-    dlp_loader_desc *d = &parts.loader;
-    memset(&parts, 0, sizeof parts);
+    dlp_loader_desc desc, *d = &desc;
+    memset(d, 0, sizeof *d);
     dataset_desc(c, &d->dataset);
     d->batch_size = c->batch;
     d->num_workers = w->st[S_FETCH].n ? w->st[S_FETCH].n : DLP_NONE;
@@ -802,9 +801,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->fetch.batch_pool = (uint32_t)w->batch_pool;
     d->fetch.async = (dlp_async){call_submit, call_reap};
     d->cache.bytes = (uint64_t)w->cache * 128;
-    if (c->kind != K_PARTS) return dlp_loader_open(&run_.pipe, d, &open_err_);
-    part_desc(c, &parts.parts);
-    return dlp_parts_open(&run_.pipe, &parts, &open_err_);
+    if (c->kind == K_PARTS) part_desc(c, &d->parts);
+    return dlp_loader_open(&run_.pipe, d, &open_err_);
 }
 
 /* sampler -> [repeat] -> fetch -> batch -> [transfer] -> split */

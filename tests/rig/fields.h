@@ -31,6 +31,9 @@ typedef struct field_row {
 #define WHOLE(type, field, ...) \
     { FIELD_AT(type, field), &(const __typeof__(((type *)0)->field)){__VA_ARGS__}, IN_ANY_WORDS }
 
+/* Of a desc that the library fills in for a row of a table. */
+#define INNER VALUE
+
 static int walk_salt_ = 1; /* what user pointers of rows point to */
 #define USER &walk_salt_
 
@@ -128,6 +131,15 @@ static const field_row rows_[] = {
     VALUE(dlp_batch_desc, out_fields, other_fields_),
     VALUE(dlp_batch_desc, n_out_fields, 2),
     VALUE(dlp_batch_desc, batch_workers, 3),
+
+    INNER(inside_map_desc, item, other_item),
+    INNER(inside_map_desc, batch, other_batch),
+    INNER(inside_map_desc, user, USER),
+    INNER(inside_scratch_desc, fields, other_fields_),
+    INNER(inside_scratch_desc, n_fields, 2),
+    INNER(inside_scratch_desc, n_cells, 1),
+    INNER(inside_guard_desc, fields, other_guards_),
+    INNER(inside_guard_desc, n_fields, 2),
 
     VALUE(dlp_transfer_desc, device, &other_device_),
     VALUE(dlp_transfer_desc, device_buffers, 4),

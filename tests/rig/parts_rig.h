@@ -29,7 +29,7 @@ typedef struct parts_seen {
 } parts_seen;
 
 typedef struct parts_rig {
-    dlp_parts_desc d;
+    dlp_loader_desc d;
     uint64_t items[PARTS_MAX + 1], first[PARTS_MAX + 1], total;
     dlp_field field;
     parts_seen *seen;
@@ -105,30 +105,30 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
     r->d.parts.user = seen;
     r->d.parts.streams = 1;
     r->d.parts.workers.num_workers = 2;
-    r->d.loader.dataset.fields = &r->field;
-    r->d.loader.dataset.n_fields = 1;
-    r->d.loader.dataset.fetch = parts_fetch;
-    r->d.loader.dataset.user = seen;
-    r->d.loader.batch_size = 8;
-    r->d.loader.num_workers = 2;
-    r->d.loader.shuffle = 1;
-    r->d.loader.seed = 42;
+    r->d.dataset.fields = &r->field;
+    r->d.dataset.n_fields = 1;
+    r->d.dataset.fetch = parts_fetch;
+    r->d.dataset.user = seen;
+    r->d.batch_size = 8;
+    r->d.num_workers = 2;
+    r->d.shuffle = 1;
+    r->d.seed = 42;
 }
 
 /* ---- the order, written down ---- */
 
 static inline uint64_t parts_positions(const parts_rig *r) {
-    uint64_t size = r->d.loader.batch_size, n = r->total;
+    uint64_t size = r->d.batch_size, n = r->total;
     if (r->d.parts.steps_per_epoch) return (uint64_t)r->d.parts.steps_per_epoch * size;
-    if (r->d.loader.batch.last == DLP_LAST_DROP) return n / size * size;
+    if (r->d.batch.last == DLP_LAST_DROP) return n / size * size;
     return n;
 }
 
 /* All items of an epoch, part behind part. */
 static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *all) {
     static dlp_permutation parts, items;
-    bool shuffle = r->d.loader.shuffle != 0;
-    uint64_t n = 0, seed = r->d.loader.seed;
+    bool shuffle = r->d.shuffle != 0;
+    uint64_t n = 0, seed = r->d.seed;
     dlp_permutation_init(&parts, r->d.parts.n_parts, inside_hash(INSIDE_PARTS, seed, 0), epoch);
     for (uint64_t j = 0; j < r->d.parts.n_parts; j++) {
         uint64_t part = j;
@@ -146,7 +146,7 @@ static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *
 /* The dataset index of every position of an epoch; returns how many there are. */
 static inline uint64_t parts_order(const parts_rig *r, uint64_t epoch, uint64_t *order) {
     static uint64_t all[PARTS_ITEMS];
-    uint64_t c = r->d.parts.streams, size = r->d.loader.batch_size, each = size / c, n = 0;
+    uint64_t c = r->d.parts.streams, size = r->d.batch_size, each = size / c, n = 0;
     uint64_t steps = (uint64_t)r->d.parts.steps_per_epoch, full = steps ? steps : r->total / size;
     parts_items_of(r, epoch, all);
     for (uint64_t k = 0; k < full; k++)
@@ -164,7 +164,7 @@ static inline uint64_t parts_order(const parts_rig *r, uint64_t epoch, uint64_t 
 }
 
 static inline uint64_t parts_batches(const parts_rig *r) {
-    uint64_t size = r->d.loader.batch_size;
+    uint64_t size = r->d.batch_size;
     return (parts_positions(r) + size - 1) / size;
 }
 
@@ -196,7 +196,7 @@ static inline int parts_say(int rc, const dlp_error *err) {
 
 static inline int parts_open(parts_rig *r, dlp_pipe **p) {
     dlp_error err;
-    int rc = dlp_parts_open(p, &r->d, &err);
+    int rc = dlp_loader_open(p, &r->d, &err);
     return rc == DLP_OK ? rc : parts_say(rc, &err);
 }
 

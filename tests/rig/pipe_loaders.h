@@ -56,8 +56,7 @@ RIG_UNUSED static int life_chunks_open(int kind, dlp_pipe **p, const rig *r, dlp
 /* One of them, with 10 batches to come. */
 RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     static uint64_t items[10] = {10, 10, 10, 10, 10, 10, 10, 10, 10, 10};
-    dlp_parts_desc d;
-    dlp_loader_desc *l = &d.loader;
+    dlp_loader_desc d, *l = &d;
     rig r;
     rig_default(&r);
     if (kind >= LIFE_CHUNKS && kind <= LIFE_CHUNKS_STAY_DEVICE)
@@ -78,7 +77,7 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
         l->dataset.open_end = 1;
         l->dataset.fetch = life_stream;
     }
-    if (kind != LIFE_PARTS && kind != LIFE_PARTS_SORTED) return dlp_loader_open(p, l, e);
+    if (kind != LIFE_PARTS && kind != LIFE_PARTS_SORTED) return dlp_loader_open(p, &d, e);
     d.parts.n_parts = 10;
     d.parts.items = items;
     d.parts.max_part_bytes = 8;
@@ -87,7 +86,7 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     l->shuffle = kind == LIFE_PARTS;
     l->transfer.device = kind == LIFE_PARTS ? dlp_device_host() : NULL;
     l->transfer.threaded = kind == LIFE_PARTS;
-    return dlp_parts_open(p, &d, e);
+    return dlp_loader_open(p, &d, e);
 }
 
 #endif

@@ -240,28 +240,26 @@ static inline int parts_fetch(void *user, dlp_item *item) {
 
 static const dlp_field parts_field = {"bytes", DLP_U8, 1, {PART_ROW}, 0, 0};
 
-static inline dlp_parts_desc parts_desc(const uint64_t *items) {
-    dlp_parts_desc d;
-    memset(&d, 0, sizeof d);
+static inline dlp_loader_desc parts_desc(const uint64_t *items) {
+    dlp_loader_desc d;
+    d = (dlp_loader_desc){.batch_size = 4,
+                          .num_workers = 2,
+                          .shuffle = 1,
+                          .epochs = 2,
+                          .dataset = {.fields = &parts_field, .n_fields = 1, .fetch = parts_fetch}};
     d.parts = (dlp_part_desc){.n_parts = PARTS,
                               .items = items,
                               .streams = 2,
                               .max_part_bytes = PARTS * PART_ROW,
                               .load = parts_memory,
                               .workers = {.num_workers = 2}};
-    d.loader =
-        (dlp_loader_desc){.batch_size = 4,
-                          .num_workers = 2,
-                          .shuffle = 1,
-                          .epochs = 2,
-                          .dataset = {.fields = &parts_field, .n_fields = 1, .fetch = parts_fetch}};
     return d;
 }
 
-static inline void parts_run(const dlp_parts_desc *d, outcome *out) {
+static inline void parts_run(const dlp_loader_desc *d, outcome *out) {
     dlp_pipe *p = NULL;
     memset(out, 0, sizeof *out);
-    out->rc = dlp_parts_open(&p, d, &out->err);
+    out->rc = dlp_loader_open(&p, d, &out->err);
     CHECK(out->rc == DLP_OK);
     if (p) outcome_take(p, 1000, out);
 }

@@ -403,11 +403,11 @@ static int fetch_of_part(void *user, dlp_item *it) {
 static int open_parts(const topology *t, work *w, int workers, const dlp_state *resume,
                       dlp_pipe **p) {
     static const uint64_t items[8] = {8, 5, 9, 0, 8, 7, 9, ITEMS - 46};
-    dlp_parts_desc d;
+    dlp_loader_desc d;
     dlp_error e;
     memset(&d, 0, sizeof d);
-    loader_desc(t, w, workers, resume, &d.loader);
-    d.loader.dataset.fetch = fetch_of_part;
+    loader_desc(t, w, workers, resume, &d);
+    d.dataset.fetch = fetch_of_part;
     d.parts.n_parts = 8;
     d.parts.items = items;
     d.parts.max_part_bytes = 64;
@@ -416,7 +416,7 @@ static int open_parts(const topology *t, work *w, int workers, const dlp_state *
     d.parts.user = w;
     d.parts.workers.num_workers = workers ? workers : DLP_NONE;
     d.parts.workers.placement = placement_;
-    return dlp_parts_open(p, &d, &e) == DLP_OK ? DLP_OK : open_failed(t, &e);
+    return dlp_loader_open(p, &d, &e) == DLP_OK ? DLP_OK : open_failed(t, &e);
 }
 
 static const topology topologies[] = {

@@ -710,43 +710,45 @@ static void chunks__preload_of_all_there_could_be__is_a_limit(void) {
             }
 }
 
+/* The link into a stage, or, of NULL, into the consumer. */
+static const dlp_link *link_to(const dlp_plan *plan, const char *stage) {
+    const char *to = stage != NULL ? stage : "consumer";
+    for (uint32_t i = 0; i < plan->n_links; i++)
+        if (strcmp(plan->links[i].to, to) == 0) return &plan->links[i];
+    CHECK(!"no such link");
+    return &plan->links[0];
+}
+
 /* What a pipe took for zeros, as planned and as started. */
 static void resolved__zeros__what_was_taken(void) {
     rig r;
     dlp_pipe *p;
     dlp_plan plan;
-    dlp_pipe_desc pipe;
     dlp_workers_desc workers;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
     plan_rig(&r, COLLATE, 2);
     r.repeat.epochs = 0;
     r.pipe.prefetch_factor = r.pipe.max_held = 0;
     r.batch.batch_workers = 0;
     CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
-    CHECK(dlp_pipe_resolved(p, &pipe) == DLP_ERR_STATE);
     CHECK(dlp_stage_resolved(p, 0, &workers) == DLP_ERR_STATE);
     for (int started = 0; started < 2; started++) {
         CHECK((started ? dlp_pipe_start(p) : dlp_pipe_plan(p, &plan)) == DLP_OK);
-        CHECK(dlp_pipe_resolved(p, &pipe) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
-        CHECK(pipe.prefetch_factor == 2 && pipe.max_held == 1 && plan.slots == 3);
-        CHECK(pipe.close_timeout_ms == 5000 && pipe.trace_bytes == 4096);
-        CHECK(dlp_sampler_resolved(p, &sampler) == DLP_OK && sampler.samples_per_epoch == 1000);
-        CHECK(sampler.world_size == 1 && sampler.rank == 0);
-        CHECK(dlp_repeat_resolved(p, &repeat) == DLP_OK && repeat.epochs == 1);
-        CHECK(dlp_fetch_resolved(p, &fetch) == DLP_OK && fetch.in_flight == 1);
-        CHECK(fetch.workers.num_workers == 2 && fetch.dataset->n_items == 1000);
-        CHECK(strcmp(fetch.workers.name, "fetch") == 0);
-        CHECK(dlp_batch_resolved(p, &batch) == DLP_OK && batch.batch_workers == 2);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && plan.slots == 3);
+        CHECK(link_to(&plan, "fetch")->capacity == 2); /* so 1 may be held */
+        CHECK(link_to(&plan, "fetch")->readers == 2 && link_to(&plan, "fetch")->from_stage == 0);
+        CHECK(link_to(&plan, "sampler")->writers == 1); /* inline */
+        CHECK(link_to(&plan, "batch")->readers == 2 && link_to(&plan, NULL)->writers == 2);
         CHECK(dlp_stage_resolved(p, 2, &workers) == DLP_OK && workers.num_workers == 2);
+        CHECK(strcmp(workers.name, "fetch") == 0);
+        CHECK(dlp_stage_resolved(p, 3, &workers) == DLP_OK && workers.num_workers == 2);
+        CHECK(strcmp(workers.name, "batch") == 0);
+        CHECK(dlp_stage_resolved(p, 0, &workers) == DLP_OK && workers.num_workers == DLP_NONE);
         CHECK(dlp_stage_resolved(p, 99, &workers) == DLP_ERR_ARG);
         CHECK(dlp_stage_resolved(p, -1, &workers) == DLP_ERR_ARG);
-        CHECK(dlp_transfer_resolved(p, &transfer) == DLP_ERR_ARG);
-        CHECK(dlp_pipe_resolved(p, NULL) == DLP_ERR_ARG && dlp_pipe_resolved(NULL, &pipe) < 0);
+        CHECK(dlp_stage_resolved(p, 2, NULL) == DLP_ERR_ARG);
+        CHECK(dlp_stage_resolved(NULL, 2, &workers) == DLP_ERR_ARG);
     }
+    CHECK(dlp_pipe_batches_per_epoch(p) == (1000 - 1) / (int64_t)r.batch.batch_size + 1);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -761,15 +763,16 @@ static void resolved__loader__what_was_taken(void) {
         .transfer = {.device = dlp_device_host()},
         .pipe = {.max_held = 3}};
     dlp_pipe *p = NULL;
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
-    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-    CHECK(dlp_fetch_resolved(p, &fetch) == DLP_OK && fetch.fetcher == DLP_FETCH_THREADS);
-    CHECK(fetch.in_flight == 16 && fetch.workers.num_workers == 2);
-    CHECK(fetch.workers.workers_min == 1 && fetch.workers.workers_max == 4);
-    CHECK(dlp_batch_resolved(p, &batch) == DLP_OK && batch.batch_workers == DLP_NONE);
-    CHECK(dlp_transfer_resolved(p, &transfer) == DLP_OK && transfer.device_buffers == 4);
+    dlp_plan plan;
+    dlp_workers_desc workers;
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
+    CHECK(dlpi_at_once(p->fetch) == 16);
+    CHECK(dlp_stage_resolved(p, 2, &workers) == DLP_OK && workers.num_workers == 2);
+    CHECK(workers.workers_min == 1 && workers.workers_max == 4);
+    CHECK(link_to(&plan, "fetch")->readers == 4); /* the plan has room for all of them */
+    CHECK(dlp_stage_resolved(p, 3, &workers) == DLP_OK && workers.num_workers == DLP_NONE);
+    CHECK(strcmp(link_to(&plan, "transfer")->from, "fetch") == 0); /* no batch worker between */
+    CHECK(plan.links[plan.n_links - 1].to_stage == 4 && plan.links[plan.n_links - 1].capacity == 4);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

@@ -280,14 +280,14 @@ static void any_topology(int kind, dlp_loader_desc *d) {
 
 static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     static uint64_t items[12] = {50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50};
-    dlp_parts_desc q = {.parts = {.n_parts = 12,
-                                  .items = items,
-                                  .max_part_bytes = 64,
-                                  .streams = 2,
-                                  .load = any_part,
-                                  .queue_size = 5,
-                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}}};
-    dlp_loader_desc *d = &q.loader;
+    const dlp_part_desc parts = {.n_parts = 12,
+                                 .items = items,
+                                 .max_part_bytes = 64,
+                                 .streams = 2,
+                                 .load = any_part,
+                                 .queue_size = 5,
+                                 .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
+    dlp_loader_desc q = {.batch_size = 0}, *d = &q;
     if (kind >= CHUNKS) return any_chunks(kind, p, e);
     if (kind == MAPS) return any_maps(p);
     if (kind > UNCOUNTED) return any_wired(kind, p, e);
@@ -314,6 +314,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     }
     d->sampler.threaded =
         kind == SAMPLER_THREAD || kind == UNORDERED || kind == PARTS || kind == UNCOUNTED;
+    if (kind >= PARTS) d->parts = parts;
     if (kind == UNCOUNTED) {
         q.parts.load = uncounted_part;
         q.parts.items = NULL;
@@ -330,7 +331,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == TRANSFER || kind == TRANSFER_THREAD) d->transfer.device = dlp_device_host();
     d->transfer.threaded = kind == TRANSFER_THREAD;
     if (kind >= PARTS) d->dataset.n_items = 0;
-    return kind >= PARTS ? dlp_parts_open(p, &q, e) : dlp_loader_open(p, d, e);
+    return dlp_loader_open(p, d, e);
 }
 
 /* ---- who looks ---- */

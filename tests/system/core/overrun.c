@@ -373,13 +373,12 @@ static void part__load_writes_outside__named(void) {
             now.by = by;
             now.rc = i % 2 ? -3 : 0;
             r.d.parts.load = bad_part;
-            r.d.parts.workers.num_workers = r.d.loader.num_workers = place == INLINE ? DLP_NONE : 2;
+            r.d.parts.workers.num_workers = r.d.num_workers = place == INLINE ? DLP_NONE : 2;
             if (i % 2) r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
             r.d.parts.workers.retries = 2;
             if (place == PROCESSES)
-                r.d.parts.workers.placement = r.d.loader.fetch.workers.placement =
-                    DLP_PLACE_PROCESSES;
-            CHECK(dlp_parts_open(&p, &r.d, NULL) == DLP_OK);
+                r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+            CHECK(dlp_loader_open(&p, &r.d, NULL) == DLP_OK);
             while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
             snprintf(text, sizeof text, "part 2: parts wrote %d byte%s %s the bytes of part 2",
                      abs(by), abs(by) == 1 ? "" : "s", by < 0 ? "before" : "past");

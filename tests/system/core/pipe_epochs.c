@@ -613,9 +613,9 @@ static void set_epoch__parts__not_loaded_before(void) {
         parts_init(&r, &seen, 6, items);
         r.d.parts.workers.num_workers = workers;
         r.d.parts.load = turn_load;
-        r.d.loader.epochs = 3;
-        r.d.loader.repeat.set_epoch = turn_set;
-        r.d.loader.repeat.set_epoch_user = &t;
+        r.d.epochs = 3;
+        r.d.repeat.set_epoch = turn_set;
+        r.d.repeat.set_epoch_user = &t;
         if (parts_open(&r, &p) != DLP_OK) return;
         for (; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++) {
             t.batches++;

@@ -268,7 +268,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         dlpi_input *cell;
         uint64_t n = 0, loads;
         parts_init(&r, &seen_, 20, NULL);
-        r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
+        r.d.parts.workers.num_workers = r.d.num_workers = DLP_NONE;
         if (parts_open(&r, &p) != DLP_OK) return;
         w = &p->workers[p->source_stage->first_worker];
         CHECK(dlpi_input_find(w, &t)); /* claimed */
@@ -297,7 +297,7 @@ static void claim__of_an_older_ticket__fails(void) {
     dlpi_input *cell;
     uint64_t read;
     parts_init(&r, &seen_, 20, NULL);
-    r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
+    r.d.parts.workers.num_workers = r.d.num_workers = DLP_NONE;
     if (parts_open(&r, &p) != DLP_OK) return;
     w = &p->workers[p->source_stage->first_worker];
     CHECK(dlpi_input_find(w, &t));
@@ -315,7 +315,7 @@ static void alone__worker_processes__refused(void) {
     dlp_error err;
     parts_init(&r, &seen_, 20, NULL);
     r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
-    CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_UNSUPPORTED && p == NULL);
+    CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_UNSUPPORTED && p == NULL);
     CHECK(strcmp(err.stage, "parts") == 0 && strcmp(err.field, "placement") == 0);
 }
 

@@ -1163,7 +1163,11 @@ static void nodes__wrong__the_row_and_the_field(void) {
         {"read",
          "workers.dispatch",
          "queue.deal",
-         {LIST, {.name = "read", .verb = DLP_FETCH, .workers = {.dispatch = 2}}},
+         {{.name = "items",
+           .verb = DLP_LIST,
+           .list = {.n_items = ITEMS},
+           .queue = {.deal = DLP_DEAL_TURNS}},
+          {.name = "read", .verb = DLP_FETCH, .workers = {.dispatch = 2}}},
          {.seed = 1}},
         {"items",
          "workers",
@@ -1211,7 +1215,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.fetch = write_x}}, BATCH},
          {.seed = 1}},
         {"read",
-         "fetch.source.dataset",
+         "dataset",
          "NULL",
          {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &no_dataset}}, BATCH},
          {.seed = 1}},
@@ -1488,12 +1492,12 @@ static void nodes__wrong__the_row_and_the_field(void) {
           BATCH},
          {.seed = 1}},
         {"read",
-         "fetch.source.dataset.n_fields",
+         "dataset.n_fields",
          "1..16",
          {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &wide}}, BATCH},
          {.seed = 1}},
         {"read",
-         "fetch.source.dataset.fields",
+         "dataset.fields",
          "NULL",
          {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &no_fields}}, ODD, BATCH},
          {.seed = 1}},
@@ -1543,7 +1547,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
         CHECK(dlp_pipe_open(NULL, all[0].nodes, 1, NULL, &err) == DLP_ERR_ARG);
         CHECK(dlp_pipe_open(&p, NULL, 1, NULL, &err) == DLP_ERR_ARG);
         CHECK(dlp_pipe_open(&p, all[0].nodes, 0, NULL, &err) == DLP_ERR_ARG);
-        CHECK(dlp_pipe_open(&p, all[0].nodes, 17, NULL, &err) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_open(&p, all[0].nodes, DLP_MAX_NODES + 1, NULL, &err) == DLP_ERR_ARG);
     }
 }
 

@@ -86,10 +86,10 @@ static void *train(void *arg) {
 
 /* What the epochs of all ranks are. */
 static int64_t write_all_down(const found_rig *r) {
-    int64_t all = 0, epochs = r->d.loader.epochs ? r->d.loader.epochs : 1;
+    int64_t all = 0, epochs = r->d.epochs ? r->d.epochs : 1;
     found_rig whole = *r;
-    whole.d.loader.sampler.world_size = 0;
-    whole.d.loader.sampler.rank = 0;
+    whole.d.sampler.world_size = 0;
+    whole.d.sampler.rank = 0;
     for (int64_t e = 0; e < epochs; e++)
         all += (int64_t)(batches[e] = found_write_down(&whole, (uint64_t)e, &orders[e]));
     return all;
@@ -101,9 +101,9 @@ static void ranks_open(const found_rig *r, const dlp_state *resume) {
     for (uint32_t i = 0; i < world; i++) {
         rank2 *k = &ranks[i];
         k->r = *r;
-        k->r.d.loader.sampler.rank = i;
-        k->r.d.loader.sampler.world_size = world;
-        k->r.d.loader.pipe.resume = resume;
+        k->r.d.sampler.rank = i;
+        k->r.d.sampler.world_size = world;
+        k->r.d.pipe.resume = resume;
         k->r.d.parts.agree = agree;
         k->p = NULL;
         k->ok = 1;
@@ -149,17 +149,17 @@ static int any_rig(found_rig *r, uint64_t *random) {
     for (uint32_t i = 0; i < r->d.parts.n_parts; i++)
         seen->counts[i] = test_pick(random, (uint32_t)r->d.parts.max_items + 1);
     r->d.parts.streams = world * (1 + test_pick(random, 3));
-    r->d.loader.batch_size = m * r->d.parts.streams;
-    r->d.loader.batch.last = (int32_t)test_pick(random, 3);
-    r->d.loader.epochs = 1 + test_pick(random, EPOCHS);
-    r->d.loader.shuffle = (int32_t)test_pick(random, 2);
+    r->d.batch_size = m * r->d.parts.streams;
+    r->d.batch.last = (int32_t)test_pick(random, 3);
+    r->d.epochs = 1 + test_pick(random, EPOCHS);
+    r->d.shuffle = (int32_t)test_pick(random, 2);
     if (test_pick(random, 3) == 0) r->d.parts.window = 1 + test_pick(random, 60);
     r->d.parts.workers.num_workers = (int32_t)test_pick(random, 4) - 1;
-    r->d.loader.num_workers = workers[test_pick(random, 3)];
-    r->d.loader.pipe.prefetch_factor = prefetch[test_pick(random, 3)];
-    r->d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
+    r->d.num_workers = workers[test_pick(random, 3)];
+    r->d.pipe.prefetch_factor = prefetch[test_pick(random, 3)];
+    r->d.sampler.threaded = (int32_t)test_pick(random, 2);
     if (write_all_down(r) >= STEPS) return 0;
-    for (int64_t e = 0; e < r->d.loader.epochs; e++)
+    for (int64_t e = 0; e < r->d.epochs; e++)
         if (batches[e] < least) least = batches[e];
     return least > 0;
 }
@@ -169,9 +169,8 @@ static void say_rig(const found_rig *r) {
         "  world %u, parts %d, most %d, streams %u, batch %u, epochs %d, workers %d %d, prefetch "
         "%d, threaded %d, window %u, last %d\n",
         world, (int)r->d.parts.n_parts, (int)r->d.parts.max_items, r->d.parts.streams,
-        r->d.loader.batch_size, (int)r->d.loader.epochs, r->d.parts.workers.num_workers,
-        r->d.loader.num_workers, r->d.loader.pipe.prefetch_factor, r->d.loader.sampler.threaded,
-        r->d.parts.window, r->d.loader.batch.last);
+        r->d.batch_size, (int)r->d.epochs, r->d.parts.workers.num_workers, r->d.num_workers,
+        r->d.pipe.prefetch_factor, r->d.sampler.threaded, r->d.parts.window, r->d.batch.last);
 }
 
 static void end__any_ranks__equal_steps(uint64_t seed, int processes) {
@@ -187,8 +186,8 @@ static void end__any_ranks__equal_steps(uint64_t seed, int processes) {
         want = write_all_down(&r);
         if (processes) {
             r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
-            r.d.loader.fetch.workers.placement = DLP_PLACE_PROCESSES;
-            r.d.loader.pipe.shm = &shm;
+            r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+            r.d.pipe.shm = &shm;
             if (r.d.parts.workers.num_workers > 0) seen->kill_every = 5 + test_pick(&seed, 9);
         }
         ranks_run(&r, NULL, want);
@@ -220,10 +219,10 @@ static void end__batches_ahead__few_all_reduces(void) {
     for (int i = 0; i < 8; i++) seen->counts[i] = 8;
     r.d.parts.streams = 2;
     r.d.parts.queue_size = 100;
-    r.d.loader.batch.last = DLP_LAST_DROP;
-    r.d.loader.epochs = 3;
-    r.d.loader.pipe.prefetch_factor = 24;
-    r.d.loader.sampler.threaded = 1;
+    r.d.batch.last = DLP_LAST_DROP;
+    r.d.epochs = 3;
+    r.d.pipe.prefetch_factor = 24;
+    r.d.sampler.threaded = 1;
     CHECK(write_all_down(&r) == 24);
     ranks_open(&r, NULL);
     ranks_ready(24);
@@ -240,10 +239,10 @@ static void end__rank_without_items__holes_to_the_end(void) {
         world = 2;
         found_init(&r, seen, 20, 9);
         for (int i = 0; i < 20; i++) seen->counts[i] = i % 2 ? 0 : 9;
-        r.d.loader.shuffle = 0;
+        r.d.shuffle = 0;
         r.d.parts.streams = 2;
-        r.d.loader.batch.last = last;
-        r.d.loader.epochs = 2;
+        r.d.batch.last = last;
+        r.d.epochs = 2;
         CHECK(write_all_down(&r) == 2 * 23); /* 90 items by 4 */
         ranks_run(&r, NULL, 2 * 23);
         memset(seen->counts, 0, sizeof seen->counts);
@@ -271,18 +270,18 @@ static void resume__mid_epoch__goes_on_exactly(uint64_t seed) {
         uint32_t others = worlds[test_pick(&seed, 3)];
         if (!any_rig(&r, &seed)) continue;
         r.d.parts.streams = 4;
-        r.d.loader.batch_size = 4 + 4 * test_pick(&seed, 3);
+        r.d.batch_size = 4 + 4 * test_pick(&seed, 3);
         world = worlds[test_pick(&seed, 3)];
         want = write_all_down(&r);
-        for (int64_t e = 0; e < r.d.loader.epochs; e++)
+        for (int64_t e = 0; e < r.d.epochs; e++)
             if (batches[e] == 0) want = 0;
         if (want < 2 || want >= STEPS) continue;
         ranks_run(&r, NULL, want);
         at = test_pick(&seed, (uint32_t)want - 1);
         for (uint32_t k = 0; k < world; k++) each[k] = ranks[k].states[at];
         CHECK(dlp_state_merge(&merged, each, world, &err) == DLP_OK);
-        r.d.loader.num_workers = (int32_t)test_pick(&seed, 3);
-        r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&seed, 5);
+        r.d.num_workers = (int32_t)test_pick(&seed, 3);
+        r.d.pipe.prefetch_factor = 1 + (int32_t)test_pick(&seed, 5);
         world = others;
         ranks_run(&r, &merged, want - at - 1);
         if (test_failures) {
@@ -300,12 +299,12 @@ static void seek__and_next_epoch__asked_again(void) {
         world = 2;
         found_init(&r, seen, 20, 9);
         r.d.parts.streams = 4;
-        r.d.loader.batch_size = 4;
-        r.d.loader.batch.last = DLP_LAST_DROP;
-        r.d.loader.epochs = 3;
-        r.d.loader.pipe.prefetch_factor = prefetch;
+        r.d.batch_size = 4;
+        r.d.batch.last = DLP_LAST_DROP;
+        r.d.epochs = 3;
+        r.d.pipe.prefetch_factor = prefetch;
         r.d.parts.queue_size = 100; /* all parts of several epochs */
-        r.d.loader.sampler.threaded = prefetch > 4;
+        r.d.sampler.threaded = prefetch > 4;
         write_all_down(&r);
         for (int e = 0; e < 3; e++) CHECK(batches[e] > 9 && batches[e] < 32);
         ranks_open(&r, NULL);
@@ -350,7 +349,7 @@ static void fail__one_rank__all_return_an_error(uint64_t seed) {
         if (!any_rig(&r, &seed) || world == 1) continue;
         fetch_fails = 1 + test_pick(&seed, (uint32_t)r.d.parts.n_parts);
         if (i % 2) seen->fail_part = fetch_fails;
-        if (i % 2 == 0) r.d.loader.dataset.fetch = fetch_torn;
+        if (i % 2 == 0) r.d.dataset.fetch = fetch_torn;
         any_rows = 1;
         ranks_open(&r, NULL);
         ranks_train();
@@ -387,8 +386,8 @@ static void fail__no_rows_before_it__is_no_end(void) {
             r.d.parts.shared_streams = 1;
             for (uint32_t i = 0; i < 12; i++) seen->counts[i] = 4;
             seen->fail_part = part;
-            r.d.loader.batch.last = last;
-            r.d.loader.batch_size = 8;
+            r.d.batch.last = last;
+            r.d.batch_size = 8;
             any_rows = 1;
             ranks_open(&r, NULL);
             ranks_train();
@@ -418,8 +417,8 @@ static int alone(dlp_error *err, int64_t says, int32_t last) {
     found_init(&r, seen, 20, 9);
     r.d.parts.streams = 2;
     r.d.parts.agree = agree_nonsense;
-    r.d.loader.sampler.world_size = 2;
-    r.d.loader.batch.last = last;
+    r.d.sampler.world_size = 2;
+    r.d.batch.last = last;
     answer = says;
     CHECK(found_open(&r, &p) == DLP_OK);
     rc = dlp_pipe_next_timeout(p, &b, 30000);
@@ -496,9 +495,9 @@ static void stop__while_it_asks__not_asked_again(void) {
         r.d.parts.streams = 2;
         r.d.parts.agree = agree_slowly;
         r.d.parts.agree_user = &k;
-        r.d.loader.sampler.world_size = 2;
-        r.d.loader.sampler.threaded = threaded;
-        r.d.loader.batch.last = DLP_LAST_DROP;
+        r.d.sampler.world_size = 2;
+        r.d.sampler.threaded = threaded;
+        r.d.batch.last = DLP_LAST_DROP;
         CHECK(found_open(&r, &k.p) == DLP_OK);
         pthread_create(&thread, NULL, next_slowly, &k);
         for (int i = 0; i < 20000 && !__atomic_load_n(&k.in, __ATOMIC_SEQ_CST); i++) pause_ms(1);
@@ -521,9 +520,9 @@ static void seek__after_the_end__comes_to_it_again(void) {
         world = 3;
         found_init(&r, seen, 30, 9);
         r.d.parts.streams = 3;
-        r.d.loader.batch_size = 6;
-        r.d.loader.batch.last = last;
-        r.d.loader.epochs = 2;
+        r.d.batch_size = 6;
+        r.d.batch.last = last;
+        r.d.epochs = 2;
         want = write_all_down(&r);
         ranks_open(&r, NULL);
         ranks_train();
@@ -635,7 +634,7 @@ static void end__filters_and_packing__equal_steps(void) {
 static void refused(found_rig *r, const char *field, const char *words) {
     dlp_pipe *p = NULL;
     dlp_error err;
-    int rc = dlp_parts_open(&p, &r->d, &err);
+    int rc = dlp_loader_open(&p, &r->d, &err);
     CHECK(rc != DLP_OK && strstr(err.field, field) != NULL && strstr(err.message, words) != NULL);
     if (rc == DLP_OK)
         dlp_pipe_close(p);
@@ -648,8 +647,8 @@ static void desc__what_has_no_meaning__refused(void) {
     found_rig r, x;
     found_init(&r, seen, 20, 9);
     r.d.parts.streams = 2;
-    r.d.loader.sampler.world_size = 2;
-    r.d.loader.batch.last = DLP_LAST_DROP;
+    r.d.sampler.world_size = 2;
+    r.d.batch.last = DLP_LAST_DROP;
     x = r, refused(&x, "steps_per_epoch", "or agree");
     r.d.parts.agree = agree;
     x = r, x.d.parts.steps_per_epoch = 3, refused(&x, "agree", "steps_per_epoch");
@@ -661,7 +660,7 @@ static void desc__what_has_no_meaning__refused(void) {
         memset(&shm, 0, sizeof shm);
         shm.name = "agree_test";
         shm.share = DLP_SHARE_EACH;
-        x = r, x.d.loader.pipe.shm = &shm, refused(&x, "shm.share", "agree");
+        x = r, x.d.pipe.shm = &shm, refused(&x, "shm.share", "agree");
     }
 }
 

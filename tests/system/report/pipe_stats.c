@@ -470,17 +470,17 @@ static int keep_reap(void *user, void *state, dlp_item **done, int *code, int ma
 static int hang_part_open(dlp_pipe **p) {
     static uint64_t items[40];
     dlp_field field = {.name = "x", .dtype = DLP_U32};
-    dlp_parts_desc d = {.parts = {.n_parts = 40,
-                                  .items = items,
-                                  .max_part_bytes = 8,
-                                  .queue_size = 4,
-                                  .load = hang_part,
-                                  .workers = {.num_workers = 2}},
-                        .loader = {.dataset = {.fields = &field, .n_fields = 1, .fetch = no_fetch},
-                                   .batch_size = 1,
-                                   .num_workers = 2}};
+    dlp_loader_desc d = {.parts = {.n_parts = 40,
+                                   .items = items,
+                                   .max_part_bytes = 8,
+                                   .queue_size = 4,
+                                   .load = hang_part,
+                                   .workers = {.num_workers = 2}},
+                         .dataset = {.fields = &field, .n_fields = 1, .fetch = no_fetch},
+                         .batch_size = 1,
+                         .num_workers = 2};
     for (int i = 0; i < 40; i++) items[i] = 1;
-    return dlp_parts_open(p, &d, NULL);
+    return dlp_loader_open(p, &d, NULL);
 }
 
 static int hang_chunk_open(dlp_pipe **p) {

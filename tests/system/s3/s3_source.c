@@ -747,7 +747,7 @@ static void parts__read_into_cells__as_from_memory(void) {
     dlp_s3_manifest *m = parts_manifest();
     dlp_s3_source *source = parts_source(m, "photos");
     outcome want, got;
-    dlp_parts_desc d = parts_desc(items);
+    dlp_loader_desc d = parts_desc(items);
     d.parts.manifest_id = dlp_s3_manifest_id(m);
     parts_run(&d, &want);
     CHECK(want.rc == DLP_END && want.n == 12);
@@ -766,10 +766,10 @@ static void parts__read_into_cells__as_from_memory(void) {
 static void parts__not_there__named(void) {
     dlp_s3_manifest *m = parts_manifest();
     dlp_s3_source *source = parts_source(m, "nothing");
-    dlp_parts_desc d = parts_desc(NULL);
+    dlp_loader_desc d = parts_desc(NULL);
     outcome got;
     dlp_s3_source_wire_parts(source, &d.parts);
-    d.loader.shuffle = 0;
+    d.shuffle = 0;
     parts_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK);
     CHECK(strstr(got.err.message, "s3://nothing/parts/") && strstr(got.err.message, "NoSuchKey"));
@@ -799,7 +799,7 @@ static void parts__downloaded__once(void) {
                                 .download = dlp_s3_part_download,
                                 .user = source};
         outcome want, got;
-        dlp_parts_desc d = parts_desc(items);
+        dlp_loader_desc d = parts_desc(items);
         CHECK(mkdtemp(dir) != NULL);
         for (int i = 0; i < PARTS; i++) {
             snprintf(name[i], sizeof name[i], "%d", i);

@@ -12,9 +12,9 @@
 static parts_seen *seen; /* shared */
 
 static void processes(parts_rig *r, int32_t parts, int32_t items) {
-    r->d.parts.workers.placement = r->d.loader.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    r->d.parts.workers.placement = r->d.fetch.workers.placement = DLP_PLACE_PROCESSES;
     r->d.parts.workers.num_workers = so_many((uint64_t)parts);
-    r->d.loader.num_workers = items;
+    r->d.num_workers = items;
 }
 
 /* ---- any wiring ---- */
@@ -33,28 +33,27 @@ static void any_case(uint64_t *random) {
     if (test_pick(random, 4) == 0)
         r.d.parts.workers.placement = DLP_PLACE_THREADS;
     else if (test_pick(random, 3) == 0)
-        r.d.loader.fetch.workers.placement = DLP_PLACE_THREADS;
+        r.d.fetch.workers.placement = DLP_PLACE_THREADS;
     r.d.parts.streams = streams[test_pick(random, 4)];
-    r.d.loader.batch.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
+    r.d.batch.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
-    r.d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
-    r.d.loader.epochs = 1 + test_pick(random, 3);
-    r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
-    if (test_pick(random, 4) == 0) r.d.loader.batch.collate = dlp_collate_pad;
-    r.d.loader.pipe.shm = &shm;
+    r.d.sampler.threaded = (int32_t)test_pick(random, 2);
+    r.d.epochs = 1 + test_pick(random, 3);
+    r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
+    if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
+    r.d.pipe.shm = &shm;
     if (test_pick(random, 3) == 0) seen->kill_every = 2 + test_pick(random, 9);
     if (r.d.parts.workers.num_workers == DLP_NONE ||
         r.d.parts.workers.placement == DLP_PLACE_THREADS)
         seen->kill_every = 0; /* it would be us */
-    CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
+    CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.epochs);
     if (test_failures != before)
         printf("  parts %d streams %u last %d steps %d workers %d (%d) %d (%d) threaded %d "
                "prefetch %d kill every %u\n",
-               (int)r.d.parts.n_parts, r.d.parts.streams, r.d.loader.batch.last,
+               (int)r.d.parts.n_parts, r.d.parts.streams, r.d.batch.last,
                (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
-               r.d.parts.workers.placement, r.d.loader.num_workers,
-               r.d.loader.fetch.workers.placement, r.d.loader.sampler.threaded,
-               r.d.loader.pipe.prefetch_factor, seen->kill_every);
+               r.d.parts.workers.placement, r.d.num_workers, r.d.fetch.workers.placement,
+               r.d.sampler.threaded, r.d.pipe.prefetch_factor, seen->kill_every);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -79,8 +78,8 @@ static void kill__anybody_at_any_moment__nothing_lost(void) {
     parts_init(&r, seen, 30, NULL);
     processes(&r, 3, 2);
     r.d.parts.streams = 2;
-    r.d.loader.epochs = test_share(8, 100);
-    r.d.loader.pipe.shm = &shm;
+    r.d.epochs = test_share(8, 100);
+    r.d.pipe.shm = &shm;
     seen->kill_every = 3;
     if (parts_open(&r, &p) != DLP_OK) return;
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -93,7 +92,7 @@ static void kill__anybody_at_any_moment__nothing_lost(void) {
         if (w.pid > 0 && w.pid != getpid() && w.process && kill(w.pid, SIGKILL) == 0) kills++;
     }
     CHECK(rc == DLP_END && ok && seen->wrong == 0);
-    CHECK(n == parts_batches(&r) * (uint64_t)r.d.loader.epochs && kills > 5);
+    CHECK(n == parts_batches(&r) * (uint64_t)r.d.epochs && kills > 5);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.stages[2].restarts > 5);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -148,7 +147,7 @@ static void kill__by_a_part_that_said_why__words_are_forgotten(void) {
         char words[64];
         parts_init(&r, seen, 20, NULL);
         processes(&r, 1, 1);
-        r.d.loader.shuffle = 0;
+        r.d.shuffle = 0;
         r.d.parts.load = last_words_load;
         run_to_error(&r, &err);
         snprintf(words, sizeof words, "part %u: the callback returned -3", last_words_of);
@@ -243,7 +242,7 @@ static void monitor__part_queue__cells_and_workers(void) {
     char who[32], text[4000];
     parts_init(&r, seen, 20, NULL);
     processes(&r, 2, 1);
-    r.d.loader.epochs = DLP_FOREVER;
+    r.d.epochs = DLP_FOREVER;
     if (parts_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 50 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; i++)
         dlp_pipe_release(p, b);

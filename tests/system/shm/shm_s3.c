@@ -123,14 +123,14 @@ static void parts__processes__as_from_memory(void) {
     dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .manifest = m};
     dlp_s3_source *source = NULL;
     outcome want, got;
-    dlp_parts_desc d = parts_desc(items);
+    dlp_loader_desc d = parts_desc(items);
     d.parts.manifest_id = dlp_s3_manifest_id(m);
     parts_run(&d, &want);
     CHECK(dlp_s3_source_open(&source, &sd, NULL) == DLP_OK);
     d = parts_desc(NULL);
     dlp_s3_source_wire_parts(source, &d.parts);
     d.parts.workers.placement = DLP_PLACE_PROCESSES;
-    in_processes(&d.loader);
+    in_processes(&d);
     parts_run(&d, &got);
     CHECK(outcome_same(&got, &want, "parts", 0));
     CHECK(dlp_s3_source_close(source) == DLP_OK);

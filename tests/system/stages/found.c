@@ -16,7 +16,7 @@ static found_order order;
 
 /* All batches of all epochs, of the present rank. */
 static int64_t batches(const found_rig *r) {
-    uint64_t n = 0, epochs = r->d.loader.epochs ? (uint64_t)r->d.loader.epochs : 1;
+    uint64_t n = 0, epochs = r->d.epochs ? (uint64_t)r->d.epochs : 1;
     for (uint64_t e = 0; e < epochs; e++) n += found_write_down(r, e, &order);
     return (int64_t)n;
 }
@@ -49,7 +49,7 @@ static void order__golden__never_changes(void) {
         r.d.parts.steps_per_epoch = 40 * steps;
         r.d.parts.window = i / 2 % 2 * 23;
         if (i >= 4) r.d.parts.weights = any_weights(&random);
-        r.d.loader.epochs = 2;
+        r.d.epochs = 2;
         CHECK(found_open(&r, &p) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             const uint64_t *words = b->fields[0].data;
@@ -75,7 +75,7 @@ static void counts(found_rig *r, uint32_t how, uint64_t *random) {
 
 /* Has each stream, of all ranks, what the rule of its epoch's end wants? */
 static int can_run(const found_rig *r) {
-    uint64_t c = r->d.parts.streams, m = r->d.loader.batch_size / c, any = 0, with = 0;
+    uint64_t c = r->d.parts.streams, m = r->d.batch_size / c, any = 0, with = 0;
     for (uint64_t i = 0; i < r->d.parts.n_parts; i++) with += seen->counts[i] > 0;
     if (c > 1 && with < c && r->d.parts.steps_per_epoch)
         return 0; /* passes without any: an error */
@@ -83,8 +83,8 @@ static int can_run(const found_rig *r) {
         for (uint64_t s = 0; s < c; s++) {
             found_stream(r, e, s, found_want(r), &order);
             if (order.n[s] < found_want(r)) return 0;
-            if (order.n[s] < m && r->d.loader.batch.last == DLP_LAST_DROP) return 0;
-            if (order.n[s] == 0 && r->d.loader.sampler.world_size > 1) return 0;
+            if (order.n[s] < m && r->d.batch.last == DLP_LAST_DROP) return 0;
+            if (order.n[s] == 0 && r->d.sampler.world_size > 1) return 0;
             any += order.n[s];
         }
     return any > 0;
@@ -104,30 +104,30 @@ static void any_case(uint64_t *random, int processes) {
     counts(&r, how, random);
     if (how == 4) r.d.parts.min_items = r.d.parts.max_items / 2;
     r.d.parts.streams = streams[test_pick(random, 4)];
-    r.d.loader.batch_size = 8 * (1 + test_pick(random, 5));
-    r.d.loader.batch.last = (int32_t)test_pick(random, 3);
+    r.d.batch_size = 8 * (1 + test_pick(random, 5));
+    r.d.batch.last = (int32_t)test_pick(random, 3);
     if (test_pick(random, 2)) r.d.parts.steps_per_epoch = 1 + test_pick(random, 60);
     if (test_pick(random, 2)) r.d.parts.window = 1 + test_pick(random, 120);
     if (test_pick(random, 3) == 0) r.d.parts.weights = any_weights(random);
-    r.d.loader.shuffle = (int32_t)test_pick(random, 2);
+    r.d.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.workers.num_workers = loaders[test_pick(random, processes ? 3 : 4)];
-    r.d.loader.num_workers = workers[test_pick(random, processes ? 3 : 4)];
-    r.d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
-    r.d.loader.epochs = 1 + test_pick(random, 3);
-    r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
-    if (test_pick(random, 4) == 0) r.d.loader.batch.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.loader.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    r.d.num_workers = workers[test_pick(random, processes ? 3 : 4)];
+    r.d.sampler.threaded = (int32_t)test_pick(random, 2);
+    r.d.epochs = 1 + test_pick(random, 3);
+    r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
+    if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     while (world > r.d.parts.streams) world /= 2;
-    r.d.loader.sampler.world_size = world;
+    r.d.sampler.world_size = world;
     r.d.parts.uneven = world > 1 && r.d.parts.steps_per_epoch == 0;
     if (!can_run(&r)) return;
     if (processes) {
-        r.d.parts.workers.placement = r.d.loader.fetch.workers.placement = DLP_PLACE_PROCESSES;
-        r.d.loader.pipe.shm = &shm;
+        r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        r.d.pipe.shm = &shm;
         if (r.d.parts.workers.num_workers > 0) seen->kill_every = 3 + test_pick(random, 9);
     }
     for (uint32_t rank = 0; rank < world; rank++) {
-        r.d.loader.sampler.rank = rank;
+        r.d.sampler.rank = rank;
         CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
     }
     if (test_failures != before)
@@ -135,11 +135,10 @@ static void any_case(uint64_t *random, int processes) {
                "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u "
                "weights %d\n",
                (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.parts.streams,
-               r.d.loader.batch_size, r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch,
-               r.d.loader.shuffle, r.d.parts.workers.num_workers, r.d.loader.num_workers,
-               r.d.loader.sampler.threaded, (int)r.d.loader.epochs, world,
-               r.d.loader.pipe.prefetch_factor, r.d.loader.batch.collate != NULL, seen->kill_every,
-               r.d.parts.window, r.d.parts.weights != NULL);
+               r.d.batch_size, r.d.batch.last, (int)r.d.parts.steps_per_epoch, r.d.shuffle,
+               r.d.parts.workers.num_workers, r.d.num_workers, r.d.sampler.threaded,
+               (int)r.d.epochs, world, r.d.pipe.prefetch_factor, r.d.batch.collate != NULL,
+               seen->kill_every, r.d.parts.window, r.d.parts.weights != NULL);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -196,16 +195,16 @@ static void cells__one_less_than_the_least__refused(void) {
         found_init(&r, seen, 40, 9);
         for (int i = 0; i < 40; i++) seen->counts[i] = 1;
         r.d.parts.streams = 4;
-        r.d.loader.batch_size = 16;
-        r.d.loader.batch.last = last;
+        r.d.batch_size = 16;
+        r.d.batch.last = last;
         r.d.parts.queue_size = least - 1;
-        CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_ARG);
+        CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_ARG);
         CHECK(strcmp(err.field, "queue_size") == 0);
         CHECK(strstr(err.message, last == DLP_LAST_DROP ? "32 parts" : "20 parts") != NULL);
         r.d.parts.queue_size = least;
         for (int workers = 0; workers < 3; workers++) {
             r.d.parts.workers.num_workers = workers ? workers : DLP_NONE;
-            r.d.loader.num_workers = workers;
+            r.d.num_workers = workers;
             CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
         }
     }
@@ -230,14 +229,14 @@ static void cells__least__as_written_down(uint64_t seed) {
         found_init(&r, seen, 8 + test_pick(&seed, 40), 1 + test_pick(&seed, 12));
         counts(&r, test_pick(&seed, 4), &seed);
         r.d.parts.streams = streams[test_pick(&seed, 4)];
-        r.d.loader.batch_size = 8 * (1 + test_pick(&seed, 3));
-        r.d.loader.batch.last = (int32_t)test_pick(&seed, 3);
+        r.d.batch_size = 8 * (1 + test_pick(&seed, 3));
+        r.d.batch.last = (int32_t)test_pick(&seed, 3);
         steps = test_pick(&seed, 2) ? 1 + test_pick(&seed, 40) : 0;
-        look = r.d.loader.batch_size / r.d.parts.streams;
-        if (steps == 0) look = r.d.loader.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
+        look = r.d.batch_size / r.d.parts.streams;
+        if (steps == 0) look = r.d.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
         r.d.parts.steps_per_epoch = steps;
         if (window > 0) {
-            uint32_t m = r.d.loader.batch_size / r.d.parts.streams;
+            uint32_t m = r.d.batch_size / r.d.parts.streams;
             uint32_t each =
                 ((uint32_t)r.d.parts.n_parts + r.d.parts.streams - 1) / r.d.parts.streams;
             r.d.parts.window = (uint32_t)window;
@@ -250,13 +249,13 @@ static void cells__least__as_written_down(uint64_t seed) {
             dlp_pipe *p = NULL;
             dlp_error err;
             r.d.parts.queue_size--;
-            CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_ARG);
+            CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_ARG);
             CHECK(strcmp(err.field, "queue_size") == 0);
             r.d.parts.queue_size++;
         }
         r.d.parts.workers.num_workers = (int32_t)test_pick(&seed, 4) - 1;
-        r.d.loader.num_workers = (int32_t)test_pick(&seed, 3);
-        r.d.loader.epochs = 2;
+        r.d.num_workers = (int32_t)test_pick(&seed, 3);
+        r.d.epochs = 2;
         if (!can_run(&r)) continue;
         CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
     }
@@ -278,7 +277,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         r.d.parts.steps_per_epoch = i % 2 ? 50 : 0;
         r.d.parts.window = windows[i / 2];
         if (i % 3 == 1) r.d.parts.weights = any_weights(&random);
-        r.d.loader.epochs = 2;
+        r.d.epochs = 2;
         all = batches(&r);
         CHECK(all < STATES && found_run(&r, INT64_MAX, states) == all);
         r.d.parts.workers.num_workers = 5; /* the same states, whatever the schedule */
@@ -286,8 +285,8 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         CHECK(found_run(&r, INT64_MAX, others) == all);
         CHECK(memcmp(states, others, (size_t)all * sizeof *states) == 0);
         for (int64_t k = 0; k < all; k++) {
-            r.d.loader.pipe.resume = &states[k];
-            r.d.loader.num_workers = (int32_t)(k % 3);
+            r.d.pipe.resume = &states[k];
+            r.d.num_workers = (int32_t)(k % 3);
             r.d.parts.workers.num_workers = (int32_t)(k % 5) - 1;
             r.d.parts.queue_size = i < 2 && k % 2 ? 30 : 0;
             CHECK(found_run(&r, INT64_MAX, NULL) == all - k - 1);
@@ -313,16 +312,16 @@ static void resume__other_ranks__goes_on_exactly(void) {
         r.d.parts.uneven = 1;
         if (turns % 4 == 1) r.d.parts.weights = any_weights(&random);
         r.d.parts.window = turns % 4 / 2 * 13 + turns / 5 * 13;
-        r.d.loader.epochs = 2;
+        r.d.epochs = 2;
         all = steps == DLP_FOREVER ? 150 : batches(&r);
         while (at < all) {
             uint32_t world = 1u << turn % 3;
             int64_t n = 1 + turn++ % 4 < all - at ? 1 + turn % 4 : all - at;
             if (n > all - at) n = all - at;
-            r.d.loader.sampler.world_size = world;
-            r.d.loader.pipe.resume = at ? &merged : NULL;
+            r.d.sampler.world_size = world;
+            r.d.pipe.resume = at ? &merged : NULL;
             for (uint32_t rank = 0; rank < world; rank++) {
-                r.d.loader.sampler.rank = rank;
+                r.d.sampler.rank = rank;
                 CHECK(found_run(&r, n, states) == n);
                 each[world - 1 - rank] = states[n - 1];
             }
@@ -342,16 +341,16 @@ static void state__of_other_ranks__named(void) {
     found_init(&r, seen, 40, 11);
     r.d.parts.streams = 4;
     r.d.parts.steps_per_epoch = 20;
-    r.d.loader.sampler.world_size = 2;
+    r.d.sampler.world_size = 2;
     for (uint32_t rank = 0; rank < 2; rank++) {
-        r.d.loader.sampler.rank = rank;
+        r.d.sampler.rank = rank;
         CHECK(found_run(&r, 3, states) == 3);
         two[rank] = states[2];
     }
-    r.d.loader.pipe.resume = &two[0]; /* rank 1 with rank 0's */
-    CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_RESUME);
+    r.d.pipe.resume = &two[0]; /* rank 1 with rank 0's */
+    CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_RESUME);
     CHECK(strstr(err.message, "stream 2") && strstr(err.message, "dlp_state_merge"));
-    r.d.loader.sampler.rank = 0;
+    r.d.sampler.rank = 0;
     CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_OK);
     two[1] = states[1]; /* a batch before */
     CHECK(dlp_state_merge(&out, two, 2, &err) == DLP_ERR_RESUME &&
@@ -371,8 +370,8 @@ static void shared_state(uint32_t rank, uint32_t items, dlp_state *to) {
     for (int i = 0; i < 40; i++) seen->counts[i] = items;
     r.d.parts.shared_streams = 1;
     r.d.parts.steps_per_epoch = 20;
-    r.d.loader.sampler.world_size = 2;
-    r.d.loader.sampler.rank = rank;
+    r.d.sampler.world_size = 2;
+    r.d.sampler.rank = rank;
     CHECK(found_open(&r, &p) == DLP_OK);
     for (int i = 0; i < 3 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; i++) {
         CHECK(dlp_pipe_state(p, b, to) == DLP_OK);
@@ -402,11 +401,11 @@ static void resume__fewer_items_than_given__names_the_part(void) {
     int rc;
     found_init(&r, seen, 4, 30);
     for (int i = 0; i < 4; i++) seen->counts[i] = 30;
-    r.d.loader.shuffle = 0;
+    r.d.shuffle = 0;
     CHECK(found_run(&r, 5, states) == 5); /* 40 rows: 10 of part 1 */
     seen->counts[1] = 9;
-    r.d.loader.pipe.resume = &states[4];
-    rc = dlp_parts_open(&p, &r.d, &err);
+    r.d.pipe.resume = &states[4];
+    rc = dlp_loader_open(&p, &r.d, &err);
     if (rc == DLP_OK) {
         dlp_batch *b;
         rc = dlp_pipe_next_timeout(p, &b, 20000);
@@ -427,9 +426,9 @@ static void resume__other_items_in_the_window__refused(void) {
     found_init(&r, seen, 12, 30);
     for (int i = 0; i < 12; i++) seen->counts[i] = 5;
     r.d.parts.window = 30;
-    r.d.loader.shuffle = 0;
+    r.d.shuffle = 0;
     CHECK(found_run(&r, 6, states) == 6); /* 8 each: the second window has 18 of its rows given */
-    r.d.loader.pipe.resume = &states[5];
+    r.d.pipe.resume = &states[5];
     for (int how = 0; how < 3; how++) {
         for (uint32_t i = 0; i < 12; i++)
             seen->counts[i] = i < 8 || how == 2 ? 5 : how == 0 ? 5 + i % 2 : 0;
@@ -444,7 +443,7 @@ static void resume__other_items_in_the_window__refused(void) {
 static void resume_refused(found_rig *r, const char *field) {
     dlp_pipe *p = NULL;
     dlp_error err;
-    int rc = dlp_parts_open(&p, &r->d, &err);
+    int rc = dlp_loader_open(&p, &r->d, &err);
     CHECK(rc == DLP_ERR_RESUME && strstr(err.message, field) != NULL);
     if (rc == DLP_OK)
         dlp_pipe_close(p);
@@ -457,19 +456,19 @@ static void resume__other_order__names_the_field(void) {
     found_rig r, other;
     found_init(&r, seen, 20, 9);
     CHECK(found_run(&r, 3, states) == 3);
-    r.d.loader.pipe.resume = &states[2];
+    r.d.pipe.resume = &states[2];
     other = r, other.d.parts.n_parts--, resume_refused(&other, "n_items");
     other = r, other.d.parts.manifest_id = 1, resume_refused(&other, "manifest");
     other = r, other.d.parts.streams = 2, resume_refused(&other, "streams");
     other = r, other.d.parts.steps_per_epoch = 9, resume_refused(&other, "steps_per_epoch");
     other = r, other.d.parts.max_items = 10, resume_refused(&other, "max_items");
     other = r, other.d.parts.window = 3, resume_refused(&other, "window");
-    other = r, other.d.loader.seed = 1, resume_refused(&other, "seed");
+    other = r, other.d.seed = 1, resume_refused(&other, "seed");
     other = r, other.d.parts.weights = weights, resume_refused(&other, "weights");
     r.d.parts.weights = weights;
-    r.d.loader.pipe.resume = NULL;
+    r.d.pipe.resume = NULL;
     CHECK(found_run(&r, 3, states) == 3);
-    r.d.loader.pipe.resume = &states[2];
+    r.d.pipe.resume = &states[2];
     CHECK(found_run(&r, 3, NULL) == 3);
     weights[19]++;
     resume_refused(&r, "weights");
@@ -488,7 +487,7 @@ static void seek__to_a_state__goes_on_exactly(uint32_t window) {
     found_init(&r, seen, 30, 11);
     r.d.parts.streams = 2;
     r.d.parts.window = window;
-    r.d.loader.epochs = 3;
+    r.d.epochs = 3;
     all = batches(&r);
     CHECK(found_run(&r, INT64_MAX, states) == all);
     CHECK(found_open(&r, &p) == DLP_OK);
@@ -522,13 +521,13 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         uint64_t stay = test_pick(&random, 9), n = 0, epoch = UINT64_MAX, whole = 0;
         int rc, ok = 1;
         found_init(&r, seen, 20, 12);
-        r.d.loader.epochs = 5;
+        r.d.epochs = 5;
         r.d.parts.steps_per_epoch = i % 2 ? 20 : 0;
         r.d.parts.window = test_pick(&random, 2) * test_pick(&random, 50);
         r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4) - 1;
-        r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
-        r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
-        r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
+        r.d.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.sampler.threaded = (int32_t)test_pick(&random, 2);
+        r.d.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
         if (found_open(&r, &p) != DLP_OK) break;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             uint64_t k = b->in_epoch, e = b->epoch;
@@ -550,10 +549,10 @@ static void end__streams_of_any_length__rules_hold(void) {
         for (uint32_t streams = 1; streams <= 4; streams *= 2) {
             found_rig r;
             found_init(&r, seen, 4, 100);
-            r.d.loader.shuffle = 0;
+            r.d.shuffle = 0;
             r.d.parts.streams = streams;
-            r.d.loader.batch.last = last;
-            r.d.loader.epochs = 2;
+            r.d.batch.last = last;
+            r.d.epochs = 2;
             seen->counts[0] = 100; /* far longer, 0, one, some */
             seen->counts[1] = last == DLP_LAST_DROP ? 9 : 0;
             seen->counts[2] = last == DLP_LAST_DROP ? 4 : 1;
@@ -577,18 +576,18 @@ static void end__forever__passes_follow_each_other(void) {
         r.d.parts.streams = 1 + i % 2;
         r.d.parts.window = windows[i / 2];
         r.d.parts.steps_per_epoch = DLP_FOREVER;
-        r.d.loader.pipe.prefetch_factor = 1 + (int32_t)i;
+        r.d.pipe.prefetch_factor = 1 + (int32_t)i;
         CHECK(found_run(&r, 600, far) == 600); /* 70 passes and more, and none is marked as last */
         for (uint32_t k = 1; k < 600; k += 37) {
-            r.d.loader.pipe.resume = &far[k];
+            r.d.pipe.resume = &far[k];
             r.d.parts.workers.num_workers = (int32_t)(k % 4) - 1;
-            r.d.loader.sampler.threaded = k % 2 != 0;
+            r.d.sampler.threaded = k % 2 != 0;
             CHECK(found_run(&r, 30, states) == 30);
             for (uint32_t j = 0; j < 30 && k + 1 + j < 600; j++)
                 CHECK(memcmp(&states[j], &far[k + 1 + j], sizeof *states) == 0);
         }
-        r.d.loader.pipe.resume = NULL;
-        r.d.loader.pipe.name = "endless";
+        r.d.pipe.resume = NULL;
+        r.d.pipe.name = "endless";
         CHECK(found_open(&r, &p) == DLP_OK);
         CHECK(dlp_pipe_batches_per_epoch(p) == DLP_FOREVER);
         snprintf(who, sizeof who, "%d:endless", (int)getpid());
@@ -608,7 +607,7 @@ static void end__forever__other_rule_refused(void) {
     found_init(&r, seen, 20, 9);
     r.d.parts.steps_per_epoch = DLP_FOREVER;
     CHECK(found_run(&r, 3, states) == 3);
-    r.d.loader.pipe.resume = &states[2];
+    r.d.pipe.resume = &states[2];
     r.d.parts.steps_per_epoch = INT64_C(1) << 40;
     resume_refused(&r, "steps_per_epoch");
     r.d.parts.steps_per_epoch = 0;
@@ -618,7 +617,7 @@ static void end__forever__other_rule_refused(void) {
 static int fails(found_rig *r, dlp_error *err) {
     dlp_pipe *p = NULL;
     dlp_batch *b;
-    int rc = dlp_parts_open(&p, &r->d, err);
+    int rc = dlp_loader_open(&p, &r->d, err);
     if (rc != DLP_OK) return rc;
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     *err = *dlp_pipe_error(p);
@@ -636,7 +635,7 @@ static void end__nothing_in_any_stream__found_in_two_passes(void) {
         r.d.parts.streams = 4;
         r.d.parts.steps_per_epoch = 3;
         r.d.parts.queue_size = 64;
-        r.d.loader.sampler.world_size = world;
+        r.d.sampler.world_size = world;
         CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
         CHECK(strstr(err.message, " inputs of rank 0 gave no item") != NULL);
         CHECK(seen->begun < (world == 1 ? 200 : 16 * 40));
@@ -652,8 +651,8 @@ static void end__few_items__are_waited_for(void) {
         seen->counts[7] = 5;
         r.d.parts.streams = 2;
         r.d.parts.steps_per_epoch = 12;
-        r.d.loader.seed = seed;
-        r.d.loader.batch_size = 4;
+        r.d.seed = seed;
+        r.d.batch_size = 4;
         CHECK(found_run(&r, INT64_MAX, NULL) == 12);
     }
 }
@@ -671,7 +670,7 @@ static void end__nothing_at_all__an_error(void) {
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
     CHECK(seen->begun < 100); /* two passes, and what was asked for ahead */
     r.d.parts.steps_per_epoch = 0;
-    r.d.loader.batch.last = DLP_LAST_DROP;
+    r.d.batch.last = DLP_LAST_DROP;
     seen->counts[3] = 5;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "no full batch") != NULL);
 }
@@ -690,7 +689,7 @@ static void fail__raise__error_of_the_batch_that_wants_it(void) {
     int n = 0, rc;
     found_init(&r, seen, 8, 10);
     for (int i = 0; i < 8; i++) seen->counts[i] = 10;
-    r.d.loader.shuffle = 0;
+    r.d.shuffle = 0;
     seen->fail_part = 3; /* items 0..19 come before: batches 0 and 1 */
     CHECK(found_open(&r, &p) == DLP_OK);
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -709,7 +708,7 @@ static int64_t batches_before(found_rig *r, dlp_error *err, int *rc) {
     dlp_pipe *p = NULL;
     dlp_batch *b;
     int64_t n = 0;
-    if ((*rc = dlp_parts_open(&p, &r->d, err)) != DLP_OK) return -1;
+    if ((*rc = dlp_loader_open(&p, &r->d, err)) != DLP_OK) return -1;
     while ((*rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         n++;
         dlp_pipe_release(p, b);
@@ -731,11 +730,9 @@ static void fail__last_of_its_stream__is_never_lost(void) {
         found_init(&r, seen, 4, 24);
         for (int k = 0; k < 4; k++) seen->counts[k] = each[i % 2];
         seen->fail_part = 4;
-        r.d.loader.shuffle = 0;
-        r.d.loader.epochs = 2;
-        r.d.loader.batch.last = i / 8 == 0   ? DLP_LAST_DROP
-                                : i / 8 == 1 ? DLP_LAST_PARTIAL
-                                             : DLP_LAST_PAD;
+        r.d.shuffle = 0;
+        r.d.epochs = 2;
+        r.d.batch.last = i / 8 == 0 ? DLP_LAST_DROP : i / 8 == 1 ? DLP_LAST_PARTIAL : DLP_LAST_PAD;
         r.d.parts.window = (uint32_t)window;
         r.d.parts.workers.num_workers = i / 2 % 2 ? DLP_NONE : 2;
         n = batches_before(&r, &err, &rc);
@@ -759,8 +756,8 @@ static void fail__behind_the_end__epoch_ends(void) {
         seen->fail_part = 5; /* the third of stream 0, which gives 20 rows before it */
         for (int k = 1; k < 8; k += 2) seen->counts[k] = fails_first ? 10 : 4; /* stream 1 */
         seen->sleep_us = i / 2 % 2 ? 2000 : 0; /* stream 0 is slow */
-        r.d.loader.shuffle = 0;
-        r.d.loader.batch.last = DLP_LAST_DROP;
+        r.d.shuffle = 0;
+        r.d.batch.last = DLP_LAST_DROP;
         r.d.parts.streams = 2;
         r.d.parts.workers.num_workers = i / 4 ? 3 : 1;
         CHECK(batches_before(&r, &err, &rc) == (fails_first ? 5 : 4));
@@ -777,9 +774,9 @@ static void fail__all__returns_the_cause(void) {
     found_init(&r, seen, FOUND_MAX, 100);
     r.d.parts.load = load_none;
     r.d.parts.min_items = 100;
-    r.d.loader.batch_size = 64;
+    r.d.batch_size = 64;
     for (int i = 0; i < 4; i++) {
-        r.d.loader.batch.last = i % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
+        r.d.batch.last = i % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         r.d.parts.steps_per_epoch = i / 2 ? 10 : 0;
         CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
         CHECK(strstr(err.message, "no such file") != NULL && err.has_item == 1);
@@ -798,7 +795,7 @@ static void fail__drop__epoch_of_nothing_tells_the_cause(void) {
     found_init(&r, seen, 8, 10);
     for (int k = 0; k < 8; k++) seen->counts[k] = k == 2 ? 7 : 0;
     seen->fail_part = 7;
-    r.d.loader.batch.last = DLP_LAST_DROP;
+    r.d.batch.last = DLP_LAST_DROP;
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
     CHECK(strstr(err.message, "no full batch") && strstr(err.message, "the first left out"));
@@ -810,7 +807,7 @@ static void fail__drop__has_no_items_and_is_counted(void) {
     dlp_error err;
     found_init(&r, seen, 20, 10);
     seen->fail_part = 4;
-    r.d.loader.epochs = 2;
+    r.d.epochs = 2;
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     r.d.parts.workers.max_skips = 2;
     CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
@@ -843,7 +840,7 @@ static void fail__items_out_of_range__names_the_part(void) {
 static void refused(found_rig *r, const char *field, const char *words) {
     dlp_pipe *p = NULL;
     dlp_error err;
-    int rc = dlp_parts_open(&p, &r->d, &err);
+    int rc = dlp_loader_open(&p, &r->d, &err);
     CHECK(rc != DLP_OK && strstr(err.field, field) != NULL && strstr(err.message, words) != NULL);
     if (rc == DLP_OK)
         dlp_pipe_close(p);
@@ -855,21 +852,21 @@ static void desc__what_is_not_possible__refused(void) {
     static uint64_t weights[40];
     found_rig r, x;
     found_init(&r, seen, 20, 9);
-    x = r, x.d.loader.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
-    x = r, x.d.loader.cache.bytes = 1 << 20, refused(&x, "", "needs the number"); /* needs: cache */
+    x = r, x.d.pipe.unordered = 1, refused(&x, "unordered", "rows come in order");
+    x = r, x.d.cache.bytes = 1 << 20, refused(&x, "", "needs the number"); /* needs: cache */
     x = r, x.d.parts.streams = 3, refused(&x, "streams", "divided by streams");
-    x = r, x.d.parts.streams = 2, x.d.loader.sampler.world_size = 4;
+    x = r, x.d.parts.streams = 2, x.d.sampler.world_size = 4;
     refused(&x, "streams", "divided by world_size");
-    x = r, x.d.parts.streams = 4, x.d.loader.sampler.world_size = 4;
+    x = r, x.d.parts.streams = 4, x.d.sampler.world_size = 4;
     refused(&x, "steps_per_epoch", "uneven = 1");
     x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
     x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8,
     refused(&x, "streams", "number of parts, 4");
-    x = r, x.d.loader.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
+    x = r, x.d.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
-    x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;
+    x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.batch_size = 64;
     x.d.parts.max_items = UINT64_C(1) << 30, x.d.parts.steps_per_epoch = INT64_C(1) << 30;
     refused(&x, "streams", "a state has room for");
     x = r, x.d.parts.n_parts = 1 << 20, x.d.parts.window = 70000;

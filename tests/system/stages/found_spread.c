@@ -18,9 +18,9 @@ static void init(found_rig *r) {
     found_init(r, seen, PARTS, 10);
     memcpy(seen->counts, COUNTS, sizeof COUNTS);
     r->d.parts.streams = 3;
-    r->d.loader.shuffle = 0;
-    r->d.loader.batch_size = 3 * EACH;
-    r->d.loader.batch.last = DLP_LAST_DROP;
+    r->d.shuffle = 0;
+    r->d.batch_size = 3 * EACH;
+    r->d.batch.last = DLP_LAST_DROP;
 }
 
 static uint64_t take(dlp_pipe *p, uint64_t most, dlp_state *state) {
@@ -73,10 +73,10 @@ static void drop__killed_workers__exact(int processes) {
     shm.max_kills = 100;
     shm.name = "found_spread";
     init(&r);
-    r.d.loader.epochs = 3;
+    r.d.epochs = 3;
     if (processes) {
-        r.d.parts.workers.placement = r.d.loader.fetch.workers.placement = DLP_PLACE_PROCESSES;
-        r.d.loader.pipe.shm = &shm;
+        r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        r.d.pipe.shm = &shm;
         seen->kill_every = 3;
     }
     CHECK(found_open(&r, &p) == DLP_OK);
@@ -128,8 +128,8 @@ static void ranks__own_streams_only(void) {
         dlp_pipe *p;
         dlp_stream_stats x;
         init(&r);
-        r.d.loader.sampler.world_size = 3;
-        r.d.loader.sampler.rank = rank;
+        r.d.sampler.world_size = 3;
+        r.d.sampler.rank = rank;
         if (rank == 2)
             r.d.parts.agree = alone;
         else
@@ -154,14 +154,14 @@ static void resume__passes_that_are_not_whole__not_counted(void) {
     found_rig r;
     dlp_pipe *p;
     init(&r);
-    r.d.loader.batch.last = DLP_LAST_PARTIAL;
-    r.d.loader.epochs = 2;
+    r.d.batch.last = DLP_LAST_PARTIAL;
+    r.d.epochs = 2;
     CHECK(found_open(&r, &p) == DLP_OK);
     CHECK(take(p, 3, &state) == 3);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     for (uint32_t epochs = 1; epochs < 3; epochs++) {
-        r.d.loader.epochs = epochs;
-        r.d.loader.pipe.resume = &state;
+        r.d.epochs = epochs;
+        r.d.pipe.resume = &state;
         CHECK(found_open(&r, &p) == DLP_OK);
         CHECK(take(p, UINT64_MAX, NULL) == 5 + 8 * (epochs - 1));
         x = spread(p, epochs == 1 ? "1 of the 3 streams" : "3 of the 3 streams", "");
@@ -179,7 +179,7 @@ static void seek__anywhere__passes_are_whole(uint64_t random) {
     dlp_pipe *p;
     init(&r);
     r.d.parts.steps_per_epoch = 30;
-    r.d.loader.epochs = DLP_FOREVER;
+    r.d.epochs = DLP_FOREVER;
     CHECK(found_open(&r, &p) == DLP_OK);
     for (uint32_t i = 0; i < 200; i++) {
         take(p, 1 + test_pick(&random, 4), &states[i % 8]);

@@ -39,7 +39,7 @@ static void order__golden__never_changes(void) {
         parts_init(&r, &seen, 37, NULL);
         r.d.parts.streams = golden[i].streams;
         r.d.parts.steps_per_epoch = golden[i].steps;
-        r.d.loader.shuffle = golden[i].shuffle;
+        r.d.shuffle = golden[i].shuffle;
         hash = order_hash(&r, golden[i].epoch);
         CHECK(memcmp(order, golden[i].first, sizeof golden[i].first) == 0);
         CHECK(hash == golden[i].hash);
@@ -76,34 +76,34 @@ static void any_case(uint64_t *random) {
     items[test_pick(random, (uint32_t)n)] = 9;
     parts_init(&r, &seen, n, items);
     r.d.parts.streams = streams[test_pick(random, 4)];
-    r.d.loader.batch_size = 8 * (1 + test_pick(random, 5));
-    r.d.loader.batch.last = r.total >= r.d.loader.batch_size ? (int32_t)test_pick(random, 3) : 0;
+    r.d.batch_size = 8 * (1 + test_pick(random, 5));
+    r.d.batch.last = r.total >= r.d.batch_size ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
-    r.d.loader.shuffle = (int32_t)test_pick(random, 2);
+    r.d.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.shuffle_items = (int32_t)test_pick(random, 2);
     r.d.parts.queue_size = test_pick(random, 2) ? 0 : 50;
     r.d.parts.workers.num_workers = workers[test_pick(random, 4)];
-    r.d.loader.num_workers = workers[test_pick(random, 4)];
-    r.d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
-    r.d.loader.epochs = 1 + test_pick(random, 4);
-    r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
-    r.d.loader.pipe.unordered = test_pick(random, 4) == 0;
-    if (test_pick(random, 4) == 0) r.d.loader.batch.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.loader.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    r.d.loader.sampler.world_size = 1 + test_pick(random, 4);
-    r.d.loader.sampler.allow_uneven = 1;
+    r.d.num_workers = workers[test_pick(random, 4)];
+    r.d.sampler.threaded = (int32_t)test_pick(random, 2);
+    r.d.epochs = 1 + test_pick(random, 4);
+    r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
+    r.d.pipe.unordered = test_pick(random, 4) == 0;
+    if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    r.d.sampler.world_size = 1 + test_pick(random, 4);
+    r.d.sampler.allow_uneven = 1;
     if (r.total < r.d.parts.streams) r.d.parts.steps_per_epoch = 0;
-    for (uint32_t rank = 0; rank < r.d.loader.sampler.world_size; rank++) {
-        r.d.loader.sampler.rank = rank;
-        CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
+    for (uint32_t rank = 0; rank < r.d.sampler.world_size; rank++) {
+        r.d.sampler.rank = rank;
+        CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.epochs);
     }
     if (test_failures != before)
         printf("  parts %d items %d streams %u batch %u last %d steps %d queue %u workers %d %d "
                "threaded %d world %u prefetch %d\n",
-               (int)n, (int)r.total, r.d.parts.streams, r.d.loader.batch_size,
-               r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch, r.d.parts.queue_size,
-               r.d.parts.workers.num_workers, r.d.loader.num_workers, r.d.loader.sampler.threaded,
-               r.d.loader.sampler.world_size, r.d.loader.pipe.prefetch_factor);
+               (int)n, (int)r.total, r.d.parts.streams, r.d.batch_size, r.d.batch.last,
+               (int)r.d.parts.steps_per_epoch, r.d.parts.queue_size, r.d.parts.workers.num_workers,
+               r.d.num_workers, r.d.sampler.threaded, r.d.sampler.world_size,
+               r.d.pipe.prefetch_factor);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -122,9 +122,9 @@ static void ranks__streams_divided__same_rows_fewer_loads(void) {
         uint32_t most = 0;
         parts_init(&r, &seen, 32, items);
         r.d.parts.streams = 4;
-        r.d.loader.sampler.world_size = world;
+        r.d.sampler.world_size = world;
         for (uint32_t rank = 0; rank < world; rank++) {
-            r.d.loader.sampler.rank = rank;
+            r.d.sampler.rank = rank;
             seen.loads = 0;
             CHECK(parts_run_on(&r, 0) == 64);
             if (seen.loads > most) most = seen.loads;
@@ -143,7 +143,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     uint64_t n = 0, all;
     parts_init(&r, &seen, 20, NULL);
     r.d.parts.streams = 2;
-    r.d.loader.epochs = 2;
+    r.d.epochs = 2;
     all = 2 * parts_batches(&r);
     CHECK(all < 64);
     if (parts_open(&r, &p) != DLP_OK) return;
@@ -153,11 +153,11 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     }
     CHECK(n == all && dlp_pipe_close(p) == DLP_OK);
     for (uint64_t i = 0; i < all; i++) {
-        r.d.loader.pipe.resume = &states[i];
-        r.d.loader.num_workers = (int32_t)(i % 3);
+        r.d.pipe.resume = &states[i];
+        r.d.num_workers = (int32_t)(i % 3);
         r.d.parts.workers.num_workers = so_many(i % 4);
         r.d.parts.queue_size = i % 2 ? 20 : 0;
-        r.d.loader.sampler.world_size = 1 + i % 2;
+        r.d.sampler.world_size = 1 + i % 2;
         CHECK(parts_run_on(&r, 0) == (int64_t)(all - i - 1));
     }
 }
@@ -165,7 +165,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
 static void resume_refused(parts_rig *r, const char *field) {
     dlp_pipe *p = NULL;
     dlp_error err;
-    int rc = dlp_parts_open(&p, &r->d, &err);
+    int rc = dlp_loader_open(&p, &r->d, &err);
     CHECK(rc == DLP_ERR_RESUME && strstr(err.field, field) != NULL && p == NULL);
     if (rc == DLP_OK) dlp_pipe_close(p);
 }
@@ -177,7 +177,7 @@ static void resume__other_parts__names_the_field(void) {
     parts_init(&r, &seen, 20, NULL);
     CHECK(parts_open(&r, &p) == DLP_OK);
     CHECK(dlp_pipe_state(p, NULL, &state) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
-    r.d.loader.pipe.resume = &state;
+    r.d.pipe.resume = &state;
     other = r, other.d.parts.items = other.items, other.items[3]++, other.items[4]--;
     resume_refused(&other, "parts");
     other = r, other.d.parts.manifest_id = 1;
@@ -186,7 +186,7 @@ static void resume__other_parts__names_the_field(void) {
     resume_refused(&other, "streams");
     other = r, other.d.parts.steps_per_epoch = 3;
     resume_refused(&other, "steps_per_epoch");
-    other = r, other.d.loader.shuffle = 0, other.d.parts.shuffle_parts = 1;
+    other = r, other.d.shuffle = 0, other.d.parts.shuffle_parts = 1;
     resume_refused(&other, "shuffle_items");
 }
 
@@ -201,11 +201,11 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         uint64_t stay = test_pick(&random, 9), n = 0, epoch = UINT64_MAX;
         int rc, ok = 1;
         parts_init(&r, &seen, 20, NULL);
-        r.d.loader.epochs = 5;
+        r.d.epochs = 5;
         r.d.parts.workers.num_workers = so_many(test_pick(&random, 3));
-        r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
-        r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
-        r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
+        r.d.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.sampler.threaded = (int32_t)test_pick(&random, 2);
+        r.d.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
         if (parts_open(&r, &p) != DLP_OK) break;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             uint64_t k = b->in_epoch, e = b->epoch;
@@ -235,15 +235,15 @@ static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
     seen.fail_part = short_part;
     r->d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     r->d.parts.streams = c;
-    r->d.loader.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
+    r->d.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
     if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
     if (r->total < c) r->d.parts.steps_per_epoch = 0;
     r->d.parts.workers.num_workers = so_many(test_pick(random, 3));
-    r->d.loader.num_workers = (int32_t)test_pick(random, 3);
-    r->d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
-    r->d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 4);
-    r->d.loader.pipe.unordered = test_pick(random, 4) == 0;
-    r->d.loader.epochs = 6;
+    r->d.num_workers = (int32_t)test_pick(random, 3);
+    r->d.sampler.threaded = (int32_t)test_pick(random, 2);
+    r->d.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 4);
+    r->d.pipe.unordered = test_pick(random, 4) == 0;
+    r->d.epochs = 6;
 }
 
 /* As few cells as will do, and up to 2 more. */
@@ -269,15 +269,15 @@ static void seek__part_still_loading__takes_no_second_cell(void) {
     dlp_pipe *p;
     dlp_batch *b = NULL;
     parts_init(&r, &seen, 4, items);
-    r.d.parts.streams = r.d.loader.batch_size = 5;
+    r.d.parts.streams = r.d.batch_size = 5;
     r.d.parts.queue_size = 4;
     r.d.parts.workers.num_workers = 4;
-    r.d.loader.shuffle = 0;
-    r.d.loader.epochs = 4;
+    r.d.shuffle = 0;
+    r.d.epochs = 4;
     CHECK(parts_open(&r, &p) == DLP_OK);
     CHECK(dlp_pipe_state_at(p, 3, 0, &states[0]) == DLP_OK);
     CHECK(dlp_pipe_state_at(p, 0, 8, &states[1]) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
-    r.d.loader.pipe.resume = &states[0];
+    r.d.pipe.resume = &states[0];
     seen.loads = 0;
     seen.gate = seen.gate_part = 1;
     CHECK(parts_open(&r, &p) == DLP_OK);
@@ -332,14 +332,14 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
             }
             if (b->epoch != known) parts_order(&r, known = b->epoch, order);
             CHECK(b->epoch == epoch && parts_batch_same(&r, b, order, short_part));
-            if (!r.d.loader.pipe.unordered) CHECK(b->in_epoch == from);
-            CHECK(b->position == b->in_epoch * r.d.loader.batch_size);
-            if (r.d.loader.pipe.unordered) /* who knows which were taken? From here on again */
+            if (!r.d.pipe.unordered) CHECK(b->in_epoch == from);
+            CHECK(b->position == b->in_epoch * r.d.batch_size);
+            if (r.d.pipe.unordered) /* who knows which were taken? From here on again */
                 from = n;
             else if (++from == n)
                 from = 0, epoch++;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
-            if (!r.d.loader.pipe.unordered) continue;
+            if (!r.d.pipe.unordered) continue;
             CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK && dlp_pipe_seek(p, &at, NULL) == DLP_OK);
             epoch = inside_epoch_after(p);
         }
@@ -349,11 +349,10 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
         if (test_failures)
             printf("  run %d: parts %d streams %u batch %u cells %u steps %d workers %d %d "
                    "threaded %d prefetch %d unordered %d short %u\n",
-                   i, (int)r.d.parts.n_parts, r.d.parts.streams, r.d.loader.batch_size,
+                   i, (int)r.d.parts.n_parts, r.d.parts.streams, r.d.batch_size,
                    r.d.parts.queue_size, (int)r.d.parts.steps_per_epoch,
-                   r.d.parts.workers.num_workers, r.d.loader.num_workers,
-                   r.d.loader.sampler.threaded, r.d.loader.pipe.prefetch_factor,
-                   r.d.loader.pipe.unordered, short_part);
+                   r.d.parts.workers.num_workers, r.d.num_workers, r.d.sampler.threaded,
+                   r.d.pipe.prefetch_factor, r.d.pipe.unordered, short_part);
     }
 }
 
@@ -372,8 +371,8 @@ static void workers__of_parts__one_by_default(void) {
         dlp_workers_desc back;
         parts_init(&r, &seen, 20, NULL);
         r.d.parts.workers.num_workers = says[i];
-        r.d.loader.num_workers = 0;
-        CHECK(dlp_parts_open(&p, &r.d, NULL) == DLP_OK && dlp_pipe_stats(p, &s) == DLP_OK);
+        r.d.num_workers = 0;
+        CHECK(dlp_loader_open(&p, &r.d, NULL) == DLP_OK && dlp_pipe_stats(p, &s) == DLP_OK);
         CHECK(s.stages[2].kind == DLP_STAGE_PARTS && s.stages[2].workers == are[i]);
         CHECK(s.stages[3].kind == DLP_STAGE_FETCH && s.stages[3].workers == 0);
         CHECK(dlp_stage_resolved(p, 2, &back) == DLP_OK);
@@ -393,7 +392,7 @@ static void queue__full__workers_wait(void) {
         for (int i = 0; i < 30; i++) items[i] = 20; /* more than the two batches that are fed */
         parts_init(&r, &seen, 30, items);
         r.d.parts.queue_size = 7;
-        r.d.loader.sampler.threaded = threaded;
+        r.d.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
         while ((blocked < 2 || __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 7) &&
                now_ms() < until) {
@@ -421,7 +420,7 @@ static void queue__empty__consumer_waits_and_is_told(void) {
         char text[2000];
         parts_init(&r, &seen, 37, NULL);
         seen.gate = 1;
-        r.d.loader.sampler.threaded = threaded;
+        r.d.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
         while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_pause(1000);
         parts_pause(5000); /* the scheduler, too, is where it waits */
@@ -451,13 +450,13 @@ static void queue__any_moment__no_more_ahead_than_its_size(void) {
         uint32_t parts = 0;
         parts_init(&r, &seen, 40, items);
         r.d.parts.queue_size = size;
-        r.d.loader.sampler.threaded = size % 2;
+        r.d.sampler.threaded = size % 2;
         if (parts_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             uint32_t begun = __atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST);
             parts = (uint32_t)((b->position + b->count + 11) / 12);
             CHECK(begun >= parts);
-            if (!r.d.loader.sampler.threaded) /* what lies behind this batch is not given up yet */
+            if (!r.d.sampler.threaded) /* what lies behind this batch is not given up yet */
                 CHECK(begun <= parts + 2 + size);
             dlp_pipe_release(p, b);
         }
@@ -506,7 +505,7 @@ static void queue__all_parts_fit__each_is_loaded_once(void) {
     parts_rig r;
     parts_init(&r, &seen, 20, NULL);
     r.d.parts.queue_size = 20;
-    r.d.loader.epochs = 4;
+    r.d.epochs = 4;
     CHECK(parts_run_on(&r, 0) == 4 * (int64_t)parts_batches(&r));
     CHECK(seen.loads == 19); /* one is empty */
 }
@@ -519,8 +518,7 @@ static const int32_t part_workers[] = {DLP_NONE, 2};
 static uint64_t first_need(const parts_rig *r, uint64_t part) {
     uint64_t n = parts_order(r, 0, order);
     for (uint64_t i = 0; i < n; i++)
-        if (order[i] >= r->first[part] && order[i] < r->first[part + 1])
-            return i / r->d.loader.batch_size;
+        if (order[i] >= r->first[part] && order[i] < r->first[part + 1]) return i / r->d.batch_size;
     return UINT64_MAX;
 }
 
@@ -569,7 +567,7 @@ static void load_error__words_of_another_part__not_told(void) {
         parts_rig r;
         dlp_error err;
         parts_init(&r, &seen, 20, NULL);
-        r.d.loader.shuffle = 0;
+        r.d.shuffle = 0;
         r.d.parts.load = chatty_load;
         r.d.parts.workers.num_workers = so_many((uint64_t)w);
         run_to_error(&r, 0, &err);
@@ -595,9 +593,9 @@ static void load_error__short__rows_are_left_out(void) {
         seen.fail_part = 4;
         if (how == 1) seen.fail_how = DLP_SKIP;
         if (how != 1) r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
-        r.d.loader.epochs = 1 + how / 2;
+        r.d.epochs = 1 + how / 2;
         r.d.parts.workers.num_workers = part_workers[how % 2];
-        CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
+        CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r) * r.d.epochs);
     }
 }
 
@@ -654,8 +652,8 @@ static void load_error__next_epoch__another_try(void) {
         r.d.parts.queue_size = 20;
         r.d.parts.workers.num_workers = part_workers[i % 2];
         r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
-        r.d.loader.sampler.threaded = i / 2;
-        r.d.loader.epochs = 3;
+        r.d.sampler.threaded = i / 2;
+        r.d.epochs = 3;
         seen.fail_part = 4;
         seen.fail_first = 2;
         if (parts_open(&r, &p) != DLP_OK) return;
@@ -697,8 +695,8 @@ static void set_epoch__epochs_left__no_load_beside_it(void) {
         r.d.parts.load = load_counted;
         r.d.parts.queue_size = 8;
         r.d.parts.workers.num_workers = i % 2 ? DLP_NONE : 3;
-        r.d.loader.epochs = 4;
-        r.d.loader.repeat.set_epoch = epoch_set;
+        r.d.epochs = 4;
+        r.d.repeat.set_epoch = epoch_set;
         seen.sleep_us = 2000;
         CHECK(parts_open(&r, &p) == DLP_OK);
         for (uint64_t e = 0; e < 4; e++) {
@@ -738,7 +736,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
         memset(&map, 0, sizeof map);
         sampler.order = DLP_ORDER_PARTS;
         sampler.threaded = i % 2;
-        fetch.dataset = &r.d.loader.dataset;
+        fetch.dataset = &r.d.dataset;
         fetch.workers.num_workers = 1 + i / 4;
         batch.batch_size = 8;
         map.batch = map_twice;
@@ -747,10 +745,10 @@ static void batch__fetched_again__its_parts_are_there(void) {
         map.workers.retries = 1;
         map.workers.retry_backoff_ms = i / 2 % 2; /* 1: others overtake it meanwhile */
         r.d.parts.queue_size = 2 + (uint32_t)i % 3;
-        r.d.loader.shuffle = 0;
-        r.d.loader.seed = 0;
-        r.d.loader.pipe.prefetch_factor = 8;
-        CHECK(inside_pipe_open(&p, &r.d.loader.pipe, NULL) == DLP_OK);
+        r.d.shuffle = 0;
+        r.d.seed = 0;
+        r.d.pipe.prefetch_factor = 8;
+        CHECK(inside_pipe_open(&p, &r.d.pipe, NULL) == DLP_OK);
         inside_add_sampler(p, &sampler);
         inside_add_parts(p, &r.d.parts);
         inside_add_fetch(p, &fetch);
@@ -784,10 +782,10 @@ static void fetch_error__replace__item_of_the_same_part(void) {
         uint64_t h = 0, items[10];
         for (int k = 0; k < 10; k++) items[k] = 30;
         parts_init(&r, &seen, 10, items);
-        r.d.loader.dataset.fetch = fetch_sometimes;
-        r.d.loader.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
-        r.d.loader.num_workers = i;
-        r.d.loader.fetch.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
+        r.d.dataset.fetch = fetch_sometimes;
+        r.d.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
+        r.d.num_workers = i;
+        r.d.fetch.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         parts_order(&r, 0, order);
         if (parts_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -812,7 +810,7 @@ static void refused(parts_rig *r, int code, const char *stage, const char *field
                     const char *words) {
     dlp_pipe *p = NULL;
     dlp_error err;
-    int rc = dlp_parts_open(&p, &r->d, &err);
+    int rc = dlp_loader_open(&p, &r->d, &err);
     int ok = rc == code && p == NULL && strcmp(err.stage, stage) == 0 &&
              strcmp(err.field, field) == 0 && strstr(err.message, words) != NULL;
     CHECK(ok);
@@ -842,9 +840,9 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
             "");
     REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
-    REFUSED(r.d.loader.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "dataset.open_end",
+    REFUSED(r.d.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "dataset.open_end",
             "must be 0 with stage");
-    REFUSED(r.d.loader.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
+    REFUSED(r.d.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");
     r = good;
     r.items[5] = 99;
@@ -853,7 +851,7 @@ static void open__desc_out_of_range__names_field(void) {
     r.d.parts.user = r.items;
     refused(&r, DLP_ERR_CALLBACK, "parts", "count", "part 5: count returned 7");
     r = good;
-    r.d.loader.sampler.order = DLP_ORDER_SHUFFLED; /* dlp_parts_open says it itself */
+    r.d.sampler.order = DLP_ORDER_SHUFFLED; /* dlp_loader_open says it itself */
     CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r));
 }
 
@@ -870,8 +868,8 @@ static void open__order_without_queue__refused(void) {
 static void wiring__parts_and_cache__same_bytes(void) {
     parts_rig r;
     parts_init(&r, &seen, 20, NULL);
-    r.d.loader.epochs = 3;
-    r.d.loader.cache.bytes = 800; /* some of the items */
+    r.d.epochs = 3;
+    r.d.cache.bytes = 800; /* some of the items */
     CHECK(parts_run_on(&r, 0) == 3 * (int64_t)parts_batches(&r));
 }
 
@@ -900,7 +898,7 @@ static void wiring__parts_and_split__views_of_items(int within) {
     parts_init(&r, &seen, 20, NULL);
     each = within ? 2 * r.total : (6 * r.total + 3) / 4; /* batches */
     r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
-    r.d.loader.batch_size = 1;
+    r.d.batch_size = 1;
     fetch.workers.num_workers = 2;
     CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
     inside_add_sampler(p, &sampler);
@@ -961,8 +959,8 @@ static void stop__at_any_moment__ends(void) {
         parts_init(&r, &seen, 20, NULL);
         seen.sleep_us = test_pick(&random, 300);
         r.d.parts.workers.num_workers = so_many(test_pick(&random, 4));
-        r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
-        r.d.loader.epochs = DLP_FOREVER;
+        r.d.sampler.threaded = (int32_t)test_pick(&random, 2);
+        r.d.epochs = DLP_FOREVER;
         if (parts_open(&r, &p) != DLP_OK) return;
         for (uint32_t k = 0; k < n && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; k++)
             dlp_pipe_release(p, b);
@@ -1012,7 +1010,7 @@ static void files__downloads__each_once_under_its_name(void) {
     r.d.parts.streams = 8; /* parts across borders are wanted by two at once */
     r.d.parts.queue_size = 12;
     r.d.parts.workers.num_workers = 6;
-    r.d.loader.epochs = 2;
+    r.d.epochs = 2;
     parts_path(path, parts_names[7], ".tmp");
     CHECK(close(open(path, O_WRONLY | O_CREAT, 0600)) == 0); /* somebody died over it */
     CHECK(parts_run_on(&r, 0) == 2 * (int64_t)parts_batches(&r));
