@@ -255,12 +255,12 @@ WARNXX := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wund
 ifeq ($(STRICT),1)
 WARNXX += -Werror
 endif
-$(B)/examples/loader_cpp: examples/cpp/loader.cpp examples/cpp/dlpipe.hpp $(B)/examples/dlpipe.o
+$(B)/examples/%_cpp: examples/cpp/%.cpp examples/cpp/dlpipe.hpp $(B)/examples/dlpipe.o
 	@if command -v $(firstword $(CXX)) >/dev/null; then set -x; \
 	    $(CXX) -std=c++17 $(WARNXX) -I. -O3 -g -o $@ $< $(B)/examples/dlpipe.o $(LIBS); \
 	else echo 'left out: $@: there is no $(CXX) (Debian: g++)'; fi
 
-examples: $(addprefix $(B)/examples/,$(EXAMPLES) loader_cpp)
+examples: $(addprefix $(B)/examples/,$(EXAMPLES) loader_cpp graph_cpp)
 
 # DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
 run: $(B)/examples/fashion_mnist

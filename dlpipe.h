@@ -95,7 +95,7 @@
    >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
    >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
    >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
+   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -242,6 +242,7 @@
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_tokens_documents, dlp_pack_flatten,
      dlp_error_format, dlp_plan_format, dlp_link_name,
+     dlp_pipe_write_graph,
      dlp_stats_explain, dlp_stats_predict,
      dlp_ranks_*
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
@@ -2034,6 +2035,15 @@ typedef struct dlp_plan_line {
     char what[48];
     uint64_t count, bytes_each, bytes;
 } dlp_plan_line;
+/* A stage of the plan. */
+typedef struct dlp_plan_stage {
+    char name[32];
+    char what[48];     /* what it does, if its kind does not say it: "filter, expand"; else "" */
+    int32_t stage;     /* its number, as added */
+    int32_t kind;      /* DLP_STAGE_* */
+    int32_t workers;   /* 0: it runs in the consumer; -1: it has no work of its own */
+    int32_t placement; /* DLP_PLACE_* */
+} dlp_plan_stage;
 typedef struct dlp_plan {
     uint64_t total_bytes, limit_bytes;
     uint64_t slots;      /* prefetch_factor + max_held */
@@ -2042,6 +2052,8 @@ typedef struct dlp_plan {
     dlp_plan_line lines[32];
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint32_t n_stages;
+    dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -2056,6 +2068,15 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
+
+/* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
+   stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
+   arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
+   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
+   path: as of dlp_pipe_write_timeline.
+   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
+   Any thread. Allocates for the length of the call, and writes a file. */
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
 
 /* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
    tells the rest: slots, and the links with their writers, readers and records.
@@ -3988,6 +4009,7 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
              row are one stage. It has the name of the expand or pack, or else of the first filter.
              Errors of the fetch before them name this stage, too. The stage with the name of that
              fetch only copies items into rows.
+   Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
 enum {
@@ -8498,6 +8520,8 @@ typedef struct dlpi_stage_ops {
                                                           at first; false: nobody need run it.
                                                           NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
+    void (*what)(const struct dlpi_stage *st, char *text, size_t size); /* of the plan: what the
+                                                          stage does. NULL: its kind says it */
     const char *private_words; /* the plan's line of its blocks; NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
@@ -21571,8 +21595,14 @@ static const dlpi_source_ops dlpi_found_source = {
     .load = dlpi_found_load,
 };
 
+static void dlpi_found_what(const dlpi_stage *st, char *text, size_t size) {
+    const uint32_t window = ((const dlpi_found *)st->self)->d.window;
+    if (window > 0) snprintf(text, size, "load, window %" PRIu32, window);
+}
+
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
+    .what = dlpi_found_what,
     DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
@@ -21825,8 +21855,26 @@ static const dlpi_source_ops dlpi_expand_source = {
     .load = dlpi_expand_load,
 };
 
+static const char *dlpi_filters_what(uint32_t n, char *text, size_t size) {
+    if (n > 1) snprintf(text, size, "%" PRIu32 " filters", n);
+    return n > 1 ? text : n == 1 ? "filter" : "";
+}
+
+static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
+    const dlpi_expand *x = st->self;
+    const bool expands = x->d.expand != NULL;
+    const uint32_t before = x->of_inputs.n, after = x->of_items.n;
+    char first[16], second[16], window[24] = "";
+    if (x->d.window > 0) snprintf(window, sizeof window, ", window %" PRIu32, x->d.window);
+    snprintf(text, size, "%s%s%s%s%s%s",
+             dlpi_filters_what(before == 0 && !expands ? 1 : before, first, sizeof first),
+             before > 0 && expands ? ", " : "", expands ? "expand" : "", after > 0 ? ", " : "",
+             dlpi_filters_what(after, second, sizeof second), window);
+}
+
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
+    .what = dlpi_expand_what,
     .expands = 1,
     DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_expand),
@@ -23215,6 +23263,21 @@ static void dlpi_close_rest(dlp_pipe *p) {
     }
 }
 
+/* What the plan says of each stage, in the order of the data. */
+static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
+    const dlpi_stage *st = p->stages;
+    while (st->prev >= 0) st = &p->stages[st->prev];
+    for (; st != NULL; st = st->next >= 0 ? &p->stages[st->next] : NULL) {
+        dlp_plan_stage *to = &plan->stages[plan->n_stages++];
+        dlpi_copy_text(to->name, sizeof to->name, st->name);
+        if (st->ops->what != NULL) st->ops->what(st, to->what, sizeof to->what);
+        to->stage = st->id;
+        to->kind = st->ops->kind;
+        to->workers = st->work >= 0 ? st->begin : st->ops->begins ? st->w.num_workers : -1;
+        to->placement = st->w.placement;
+    }
+}
+
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 static uint64_t dlpi_pow2(uint64_t n) {
@@ -23540,6 +23603,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
+    dlpi_plan_stages(p, plan);
 }
 
 /* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
@@ -29877,6 +29941,7 @@ typedef struct dlpi_picture {
     int n_curves;
     const dlp_stats *stats;         /* NULL: not known */
     const dlp_trace_window *window; /* NULL: the newest stretch */
+    const dlp_plan *plan;           /* of the picture of a plan, which has nothing else */
 } dlpi_picture;
 
 /* Text built by several calls, cut like snprintf's. */
@@ -30254,7 +30319,7 @@ typedef struct dlpi_view {
     int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes drawn of each group */
-    int height;
+    int width, height;
     int n_borders;
     struct {
         int x;
@@ -30483,7 +30548,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
                    "viewBox=\"0 0 %d %d\" font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
-                   DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
+                   v->width, v->height, v->width, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
        neighbours differ in lightness too. */
     dlpi_out_print(
@@ -30502,7 +30567,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         "patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" stroke=\"#cfd3d8\" "
         "stroke-width=\"2\"/></pattern></defs>\n",
         v->font);
-    dlpi_svg_box(o, "bg", 0, 0, DLPI_SVG_WIDTH, v->height);
+    dlpi_svg_box(o, "bg", 0, 0, v->width, v->height);
 }
 
 /* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
@@ -30906,6 +30971,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     memset(&v, 0, sizeof v);
     int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
+    v.width = DLPI_SVG_WIDTH;
     dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
@@ -32147,6 +32213,188 @@ static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi
     free(events);
     free(lanes);
     return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-plan-picture      A PLAN AS A PICTURE
+   One column of boxes: the stages in the order of the data, and the consumer. A stage without a
+   link of its own sticks to the box above it. A link to the next box is a straight arrow with its
+   words at the right. Any other link is an arc at the left. */
+
+enum {
+    DLPI_PLAN_WIDTH = 840,
+    DLPI_PLAN_TOP = 64,
+    DLPI_PLAN_BOX_X = 310,
+    DLPI_PLAN_BOX = 330, /* width of a box */
+    DLPI_PLAN_BOX_HEIGHT = 40,
+    DLPI_PLAN_STUCK = 22, /* height of a box that sticks to the one above it */
+    DLPI_PLAN_GAP = 44,
+    DLPI_PLAN_LANE = 16, /* from arc to arc */
+    DLPI_PLAN_LINE = 14  /* from one line of text to the next */
+};
+
+/* Where the boxes are. The consumer is the last of them. */
+typedef struct dlpi_boxes {
+    const dlp_plan *plan;
+    int n;
+    int y[DLP_MAX_STAGES + 1], height[DLP_MAX_STAGES + 1];
+    int head[DLP_MAX_STAGES + 1];   /* the box that this one sticks to, or the box itself */
+    int arcs, words[DLP_MAX_LINKS]; /* words[arc]: where its words are */
+} dlpi_boxes;
+
+static bool dlpi_plan_drawable(const dlp_plan *plan) {
+    return plan->n_stages <= DLP_MAX_STAGES && plan->n_links <= DLP_MAX_LINKS;
+}
+
+/* What a kind does, by the word that tables of nodes have. */
+static void dlpi_plan_kind(int32_t kind, char *text, size_t size) {
+#define DLPI_KIND_NAME(name, number, ops) [number] = #name,
+    static const char *const kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_NAME)};
+#undef DLPI_KIND_NAME
+    static const char *const verbs[] = {
+        [DLP_STAGE_SAMPLER] = "list",
+        [DLP_STAGE_REPEAT] = "epochs",
+        [DLP_STAGE_MAP_ITEM] = "map",
+        [DLP_STAGE_MAP_BATCH] = "map of batches",
+        [DLP_STAGE_PARTS] = "load",
+        [DLP_STAGE_FOUND] = "load",
+        [DLP_STAGE_JOIN] = "fetch",
+        [DLP_STAGE_SCRATCH] = "fields that end",
+    };
+    const size_t k = (size_t)kind;
+    const char *word = k < sizeof verbs / sizeof *verbs ? verbs[k] : NULL;
+    if (word == NULL && k < sizeof kinds / sizeof *kinds) word = kinds[k];
+    snprintf(text, size, "%s", word != NULL ? word : "?");
+    for (char *c = text; *c != 0; c++) *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
+}
+
+static bool dlpi_plan_linked(const dlp_plan *plan, int32_t stage) {
+    for (uint32_t i = 0; i < plan->n_links; i++)
+        if (plan->links[i].from_stage == stage || plan->links[i].to_stage == stage) return true;
+    return false;
+}
+
+/* The box of a stage; that of the consumer for -1. */
+static int dlpi_box_of(const dlpi_boxes *b, int32_t stage) {
+    int i = 0;
+    while (i < b->n - 1 && (stage < 0 || b->plan->stages[i].stage != stage)) i++;
+    return i;
+}
+
+static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
+    int y = DLPI_PLAN_TOP - DLPI_PLAN_GAP;
+    b->plan = plan;
+    b->arcs = 0;
+    b->n = (int)plan->n_stages + 1;
+    for (int i = 0; i < b->n; i++) {
+        const bool last = i == b->n - 1;
+        const bool head = i == 0 || last || dlpi_plan_linked(plan, plan->stages[i].stage);
+        b->head[i] = head ? i : b->head[i - 1];
+        b->height[i] = head && !last ? DLPI_PLAN_BOX_HEIGHT : DLPI_PLAN_STUCK;
+        b->y[i] = head ? y + DLPI_PLAN_GAP : y;
+        y = b->y[i] + b->height[i];
+    }
+}
+
+static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
+    const int y = b->y[i], x = DLPI_PLAN_BOX_X + 10;
+    const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
+    const bool head = b->head[i] == i;
+    static const char *const runs_in[2][2] = {{"thread", "threads"},
+                                              {"worker process", "worker processes"}};
+    const char *const *run;
+    char line[120], what[48];
+    dlpi_text t = {line, sizeof line, 0};
+    dlpi_svg_box(o, st != NULL ? "box" : "box user", DLPI_PLAN_BOX_X, y, DLPI_PLAN_BOX,
+                 b->height[i]);
+    dlpi_svg_text(o, head ? "head" : "sub", x, y + 16, st != NULL ? st->name : "consumer", 34);
+    if (st == NULL) return;
+    dlpi_plan_kind(st->kind, what, sizeof what);
+    dlpi_text_add(&t, "%.47s", st->what[0] != 0 ? st->what : what);
+    run = runs_in[st->placement & 1];
+    if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
+    if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");
+    if (!head && strcmp(line, st->name) == 0) return;
+    dlpi_svg_text(o, "sub", head ? x : DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y + (head ? 32 : 16),
+                  line, head ? 60 : 30);
+}
+
+static void dlpi_link_words(dlpi_out *o, const char *css, int x, int y, const dlp_link *l) {
+    char line[100];
+    snprintf(line, sizeof line, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
+             dlp_link_name(l->kind), l->capacity, l->capacity == 1 ? "" : "s", l->bytes);
+    dlpi_svg_text(o, css, x, y, line, 60);
+    snprintf(line, sizeof line, "%d writer%s, %d reader%s", (int)l->writers,
+             l->writers == 1 ? "" : "s", (int)l->readers, l->readers == 1 ? "" : "s");
+    dlpi_svg_text(o, css, x, y + DLPI_PLAN_LINE, line, 60);
+}
+
+/* An arrow down to this box from the box above. l: NULL: there is no link, but data go there. */
+static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
+    const int x = DLPI_PLAN_BOX_X + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
+    dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
+                   y, b->y[to] - 7);
+    dlpi_out_print(o, "<path d=\"M%d %dl-4 -8h8z\"/>\n", x, b->y[to]);
+    if (l != NULL) dlpi_link_words(o, "words", x + 10, y + 18, l);
+}
+
+/* The place of the next arc's words, near y, which no other words have. */
+static int dlpi_arc_words(dlpi_boxes *b, int y) {
+    for (int i = 0; i < b->arcs; i++) {
+        if (abs(b->words[i] - y) >= 2 * DLPI_PLAN_LINE + 4) continue;
+        y = b->words[i] + 2 * DLPI_PLAN_LINE + 4;
+        i = -1; /* from the first again: y only grows */
+    }
+    return b->words[b->arcs++] = y;
+}
+
+/* An arrow at the left. */
+static void dlpi_link_arc(dlpi_out *o, dlpi_boxes *b, int from, int to, const dlp_link *l) {
+    const int n = b->arcs, x = DLPI_PLAN_BOX_X, lane = x - 24 - n * DLPI_PLAN_LANE;
+    const int y = b->y[from] + b->height[from] * 3 / 4, end = b->y[to] + b->height[to] / 4;
+    dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", x, y, lane, end, x - 7);
+    dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", x, end);
+    dlpi_link_words(o, "arc", lane - 6, dlpi_arc_words(b, (y + end) / 2), l);
+}
+
+static void dlpi_links_draw(dlpi_out *o, dlpi_boxes *b) {
+    const dlp_link *down[DLP_MAX_STAGES + 1] = {NULL};
+    for (uint32_t i = 0; i < b->plan->n_links; i++) {
+        const dlp_link *l = &b->plan->links[i];
+        const int from = dlpi_box_of(b, l->from_stage), to = dlpi_box_of(b, l->to_stage);
+        if (to > 0 && b->head[to - 1] == from && down[to] == NULL)
+            down[to] = l;
+        else
+            dlpi_link_arc(o, b, from, to, l);
+    }
+    for (int i = 1; i < b->n; i++)
+        if (b->head[i] == i) dlpi_link_down(o, b, i, down[i]);
+}
+
+static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
+    const dlp_plan *plan = p->plan;
+    dlpi_view v;
+    dlpi_boxes b;
+    char line[200];
+    memset(&v, 0, sizeof v);
+    dlpi_boxes_lay(&b, plan);
+    v.width = DLPI_PLAN_WIDTH;
+    v.height = b.y[b.n - 1] + b.height[b.n - 1] + 16;
+    v.font = 11;
+    dlpi_svg_style(o, &v);
+    dlpi_out_print(o, "<style>.box{fill:#eef3f8;stroke:#0072b2}.user{fill:#fdf3e1;stroke:#e69f00}"
+                      ".link{fill:none;stroke:#555}.none{stroke-dasharray:3 3}.arc{"
+                      "text-anchor:end;paint-order:stroke;stroke:#fff;stroke-width:3px}</style>\n");
+    snprintf(line, sizeof line, "%" PRIu32 " stages, %s in all", plan->n_stages,
+             dlpi_num_bytes((double)plan->total_bytes).s);
+    dlpi_svg_text(o, "title", 16, 27, line, 80);
+    snprintf(line, sizeof line, "%" PRIu64 " batches of %s each", plan->slots,
+             dlpi_num_bytes((double)plan->slot_bytes).s);
+    dlpi_svg_text(o, "sub", 16, 46, line, 120);
+    dlpi_links_draw(o, &b);
+    for (int i = 0; i < b.n; i++) dlpi_box_draw(o, &b, i);
+    dlpi_out_print(o, "</svg>\n");
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -34933,6 +35181,11 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     return dlp_pipe_write_window(p, path, NULL);
+}
+
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
+    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
+    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE

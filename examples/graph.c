@@ -1,10 +1,11 @@
 /* Pipelines as tables: six of them, on data that are made up. For each table the program prints the
    plan, which says what the pipe will take before anything is allocated, and the rows a second.
 
-     graph [-n items] [-w workers] [-k in_flight] [-q] [TABLE ...]
+     graph [-n items] [-w workers] [-k in_flight] [-q] [-g FILE] [TABLE ...]
 
    -n items of the list (20000), -w workers of each node that has some (2), -k reads at once (32),
-   -q: no plans. TABLE: economic, classic, speeds, zipped, filtered or packed; none: all.
+   -q: no plans, -g: nothing runs, and FILE becomes a picture (SVG) of the last table's plan.
+   TABLE: economic, classic, speeds, zipped, filtered or packed; none: all.
 
    The checksum is that of all rows in their order. It does not depend on workers or on -k.
    cc -O2 graph.c -lpthread */
@@ -22,6 +23,7 @@ enum { SIDE = 16, PIXELS = SIDE * SIDE, LONGEST = 256, PIECE = 16, T = 512, BATC
 
 static uint64_t items = 20000;
 static int32_t workers = 2, quiet;
+static const char *picture_file;
 static uint32_t in_flight = 32;
 
 /* ---- the data: pictures, packed as runs of equal pixels; labels; documents of any length ---- */
@@ -136,6 +138,9 @@ static int run(const char *what, const dlp_node *nodes, uint32_t n) {
     if (dlp_nodes_plan(nodes, n, &desc, &plan, &err) != DLP_OK) return said(what, &err);
     dlp_plan_format(&plan, text, sizeof text);
     if (!quiet) printf("---- %s\n%s", what, text);
+    if (picture_file != NULL && dlp_pipe_write_graph(&plan, picture_file) != DLP_OK)
+        return perror(picture_file), 1;
+    if (picture_file != NULL) return 0;
     if (dlp_pipe_open(&p, nodes, n, &desc, &err) != DLP_OK) return said(what, &err);
     while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         for (uint32_t f = 0; f < b->n_fields; f++) hash = hashed(hash, &b->fields[f]);
@@ -259,16 +264,18 @@ static int run_named(const char *name) {
 
 int main(int argc, char **argv) {
     int c, rc = 0;
-    while ((c = getopt(argc, argv, "n:w:k:q")) != -1) {
+    while ((c = getopt(argc, argv, "n:w:k:qg:")) != -1) {
         if (c == 'n') items = strtoull(optarg, NULL, 10);
         if (c == 'w') workers = (int32_t)strtol(optarg, NULL, 10);
         if (c == 'k') in_flight = (uint32_t)strtol(optarg, NULL, 10);
         if (c == 'q') quiet = 1;
+        if (c == 'g') picture_file = optarg;
         if (c == '?') rc = -1;
     }
     if (rc == 0 && optind == argc) rc = run_named(NULL);
     while (rc == 0 && optind < argc) rc = run_named(argv[optind++]);
     if (rc < 0)
-        fputs("usage: graph [-n items] [-w workers] [-k in_flight] [-q] [TABLE ...]\n", stderr);
+        fputs("usage: graph [-n items] [-w workers] [-k in_flight] [-q] [-g FILE] [TABLE ...]\n",
+              stderr);
     return rc < 0 ? 2 : rc;
 }

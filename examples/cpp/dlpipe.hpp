@@ -1,32 +1,37 @@
 // dlpipe.hpp - dlpipe.h for C++17 and later: one file, no dependencies - MIT licence
 //
-// Copy it beside dlpipe.h. The implementation stays in a C file (examples/vendor/dlpipe.c):
+// Copy it beside dlpipe.h, which must have all its kinds of stages. The implementation stays in a C
+// file (examples/vendor/dlpipe.c):
 //     #define DLPIPE_IMPLEMENTATION
 //     #include "dlpipe.h"
 //
-// A dataset is its fields and a callable that writes an item; a loader opens a pipe of it; a pipe
-// is a range of batches:
+// A pipe is written down as a table of nodes (>>graph in dlpipe.h). Each verb is a function that
+// adds a node. A pipe is a range of batches:
 //
-//     dlpipe::dataset data(1000, {dlpipe::field<float>("x", {3})}, [](dlpipe::item it) {
+//     dlpipe::table t;
+//     t.list("items", 1000)->list.shuffle = 1;
+//     t.fetch("read", {dlpipe::field<float>("x", {3})}, [](dlpipe::item it) {
 //         for (float &x : it.field<float>(0)) x = float(it.index());
-//     });
-//     dlpipe::loader make(data);
-//     make.desc.batch_size = 64; // make.desc is the dlp_loader_desc: all of it is there
-//     make.desc.num_workers = 4;
-//     dlpipe::pipe pipe = make.open();
+//     }).workers(4);
+//     t.batch("batch", 64);
+//     dlpipe::pipe pipe = t.open();
 //     for (dlpipe::batch &b : pipe) step(b.field<float>("x").all());
 //
-// * Callables (fetch, collate, maps, worker states) return void, or an int as in C: DLP_SKIP,
-//   DLP_END. They are called by many workers at once. An exception that leaves one ends there: it
-//   becomes dlp_fail() with its what(), goes through the stage's policy (retries, on_error), and
-//   comes out of next(), or of the loop, as a dlpipe::error that says which item it was. No
-//   exception crosses C code. What is set in a desc by hand as a C function must not throw.
+// * A node's arrow is its dlp_node, with all fields of C: t.list("items")->list.n_items = 9. What a
+//   pointer that is set so points to is borrowed as in C. t.desc is the dlp_pipe_desc.
+// * A loader opens a pipe by a dlp_loader_desc: dlpipe::loader make(dlpipe::dataset(...)).
+// * Callables (fetch, load, expand, collate, maps, worker states) return void, or an int as in C:
+//   DLP_SKIP, DLP_END. A filter returns a bool. They are called by many workers at once. An
+//   exception that leaves one ends there: it becomes dlp_fail() with its what(), goes through the
+//   stage's policy (retries, on_error), and comes out of next(), or of the loop, as a
+//   dlpipe::error that says which item it was. No exception crosses C code. A C function that is
+//   set in a desc by hand must not throw.
 // * The pipe keeps its callables alive until it is closed. If close gives up on one that still
 //   runs (DLP_ERR_BUSY), the destructor leaves all of it in memory rather than free it under a
 //   running thread.
-// * pipe, batch and wiring move and do not copy. A batch goes back when its object ends, also when
-//   that is after the pipe, or by an exception. A pipe is one thread's at a time, with its batches;
-//   stop() may be called by any.
+// * pipe, batch and pusher move and do not copy. A table copies: the copies share their callables.
+//   A batch goes back when its object ends, also when that is after the pipe, or by an exception.
+//   A pipe is one thread's at a time, with its batches; stop() may be called by any.
 // * Who wants codes: next(b, std::nothrow), open(err).
 // * Worker processes (dlpipe_shm.h) work as in C, since they are forks; not those that begin by
 //   exec, which find their callbacks by name.
@@ -35,6 +40,7 @@
 
 #include "dlpipe.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -248,7 +254,8 @@ template <class Body> int guarded(dlp_call *call, Body &&body) noexcept {
     try {
         return body();
     } catch (const error &e) {
-        return dlp_fail(call, e.record().errnum, "%s", e.record().message);
+        const int rc = dlp_fail(call, e.record().errnum, "%s", e.record().message);
+        return e.code() == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : rc;
     } catch (const std::system_error &e) {
         return dlp_fail(call, errnum_of(e.code()), "%s", e.what());
     } catch (const std::exception &e) { return dlp_fail(call, 0, "%s", e.what()); } catch (...) {
@@ -325,10 +332,12 @@ using things = std::vector<std::shared_ptr<void>>;
 
 // ---- items ----
 
-// An item that fetch is to write, or a map to change. Valid during the call only.
-class item {
+class part_view;
+
+// An item that may be read: the input of expand, and what filter sees. Valid during the call only.
+class item_view {
   public:
-    item(dlp_item *i, const detail::schema *fields) noexcept : i_(i), s_(fields) {}
+    item_view(const dlp_item *i, const detail::schema *fields) noexcept : i_(i), s_(fields) {}
     std::uint64_t index() const noexcept { return i_->index; }
     std::uint64_t epoch() const noexcept { return i_->epoch; }
     std::uint64_t position() const noexcept { return i_->position; }
@@ -336,33 +345,109 @@ class item {
     std::uint32_t worker() const noexcept { return i_->worker; }
     // A number for augmenting it, the same whichever worker runs it; salt tells draws apart.
     std::uint64_t random(std::uint64_t salt) const noexcept { return dlp_item_random(i_, salt); }
+    part_view part() const; // after load: the part that has this item
 
     // Where a field of it is: all elements; of a ragged one as many as there may be.
-    template <class T> span<T> field(std::size_t f) const {
+    template <class T> span<const T> field(std::size_t f) const { return at<const T>(f); }
+    template <class T> span<const T> field(std::string_view name) const {
+        return field<T>(s_->find(name));
+    }
+    // Rows of a ragged field.
+    std::uint64_t length(std::size_t f) const {
+        detail::check_number(f, s_->size());
+        return i_->length[f];
+    }
+    // What worker_state made for this worker.
+    template <class S> S &state() const { return detail::state_in<S>(i_->worker_state); }
+    const dlp_item *get() const noexcept { return i_; }
+
+  protected:
+    template <class T> span<T> at(std::size_t f) const {
         detail::check_number(f, s_->size());
         detail::check_type<T>(s_->data()[f].dtype, s_->data()[f].name);
         return {static_cast<T *>(i_->data[f]), s_->elements(f)};
     }
+
+    const dlp_item *i_;
+    const detail::schema *s_;
+};
+
+// An item that fetch is to write, a map to change, or expand to make.
+class item : public item_view {
+  public:
+    item(dlp_item *i, const detail::schema *fields) noexcept : item_view(i, fields), own_(i) {}
+    template <class T> span<T> field(std::size_t f) const { return at<T>(f); }
     template <class T> span<T> field(std::string_view name) const {
         return field<T>(s_->find(name));
     }
     // Rows of a ragged field: to be set by fetch.
     void set_length(std::size_t f, std::uint64_t rows) const {
         detail::check_number(f, s_->size());
-        i_->length[f] = rows;
+        own_->length[f] = rows;
     }
-    std::uint64_t length(std::size_t f) const {
-        detail::check_number(f, s_->size());
-        return i_->length[f];
-    }
-    // What loader::worker_state made for this worker.
-    template <class S> S &state() const { return detail::state_in<S>(i_->worker_state); }
-    dlp_item *get() const noexcept { return i_; }
+    dlp_item *get() const noexcept { return own_; }
 
   private:
-    dlp_item *i_;
-    const detail::schema *s_;
+    dlp_item *own_;
 };
+
+// What expand sees: an input, of which it makes items. Valid during the call only.
+class expansion {
+  public:
+    expansion(dlp_expand *x, const detail::schema *input, const detail::schema *made) noexcept
+        : x_(x), input_(input), made_(made) {}
+    item_view input() const noexcept { return {x_->item, input_}; }
+    // The next item, zeros, to be written before the next call. Throws after max_out items.
+    item add() const {
+        dlp_item *i = dlp_expand_add(x_);
+        if (i == nullptr) throw error(DLP_ERR_LENGTH, "an input makes more than max_out items");
+        return {i, made_};
+    }
+    dlp_expand *get() const noexcept { return x_; }
+
+  private:
+    dlp_expand *x_;
+    const detail::schema *input_, *made_;
+};
+
+// A part that load is to write; in fetch, the part that has the item. Valid during the call only.
+class part_view {
+  public:
+    explicit part_view(dlp_part *p) noexcept : p_(p), c_(p) {}
+    explicit part_view(const dlp_part *p) noexcept : c_(p) {}
+    std::uint64_t index() const noexcept { return c_->index; }
+    std::uint64_t item() const noexcept { return c_->item; } // in fetch: the item's number in it
+    std::uint32_t worker() const noexcept { return c_->worker; }
+    // In load: all the room that there is, and what of it is used. items: of unknown count.
+    span<unsigned char> room() const {
+        return {static_cast<unsigned char *>(own().data), std::size_t(c_->capacity)};
+    }
+    void set(std::uint64_t bytes) const { own().bytes = bytes; }
+    void set(std::uint64_t bytes, std::uint64_t items) const {
+        own().bytes = bytes;
+        own().items = items;
+    }
+    std::uint64_t items() const noexcept { return c_->items; }
+    // In fetch: what load has written.
+    span<const unsigned char> bytes() const noexcept {
+        return {static_cast<const unsigned char *>(c_->data), std::size_t(c_->bytes)};
+    }
+    template <class S> S &state() const { return detail::state_in<S>(c_->worker_state); }
+    const dlp_part *get() const noexcept { return c_; }
+
+  private:
+    dlp_part &own() const {
+        if (p_ == nullptr) throw error(DLP_ERR_STATE, "a part is written in load alone");
+        return *p_;
+    }
+    dlp_part *p_ = nullptr;
+    const dlp_part *c_;
+};
+
+inline part_view item_view::part() const {
+    if (i_->part == nullptr) throw error(DLP_ERR_STATE, "the item is of no part");
+    return part_view(i_->part);
+}
 
 // ---- batches ----
 
@@ -574,12 +659,34 @@ template <class F> struct fetch_thing : data_thing {
     }
 };
 
-template <class F> struct map_thing {
+// Callbacks of items. fields: what they see.
+template <class F> struct item_thing {
     F f;
-    std::shared_ptr<data_thing> data;
+    schema fields;
     static int run(void *user, dlp_item *i) noexcept {
-        map_thing *t = static_cast<map_thing *>(user);
-        return guarded(i->call, [&] { return result(t->f, item(i, &t->data->schema_)); });
+        item_thing *t = static_cast<item_thing *>(user);
+        return guarded(i->call, [&] { return result(t->f, item(i, &t->fields)); });
+    }
+    static int keep(void *user, const dlp_item *i) noexcept {
+        item_thing *t = static_cast<item_thing *>(user);
+        return guarded(i->call, [&] { return static_cast<int>(t->f(item_view(i, &t->fields))); });
+    }
+};
+
+template <class F> struct expand_thing {
+    F f;
+    schema input, made;
+    static int run(void *user, dlp_expand *x) noexcept {
+        expand_thing *t = static_cast<expand_thing *>(user);
+        return guarded(x->call, [&] { return result(t->f, expansion(x, &t->input, &t->made)); });
+    }
+};
+
+template <class F> struct load_thing {
+    F f;
+    static int run(void *user, dlp_part *p) noexcept {
+        load_thing *t = static_cast<load_thing *>(user);
+        return guarded(p->call, [&] { return result(t->f, part_view(p)); });
     }
 };
 
@@ -769,7 +876,24 @@ class pipe {
     std::unique_ptr<detail::core> c_;
 };
 
-// ---- datasets, loaders, wirings ----
+namespace detail {
+
+// A pipe that keeps these callables; one that is none if open fails.
+template <class Open>
+pipe opened(things kept, const std::shared_ptr<note> &init, dlp_error &err, Open &&open) {
+    auto c = std::make_unique<core>();
+    c->kept = std::move(kept);
+    c->init = init;
+    init->clear();
+    if (open(&c->p) == DLP_OK) return pipe(std::move(c));
+    c->p = nullptr;
+    init->add_to(err);
+    return pipe();
+}
+
+} // namespace detail
+
+// ---- datasets, loaders ----
 
 // Items: how many, their fields, and fetch(dlpipe::item), which writes one. Copies share it.
 class dataset {
@@ -824,18 +948,13 @@ class loader {
     }
     // A pipe that is none (false) where that fails, and err says why.
     pipe open(dlp_error &err) const {
-        auto c = std::make_unique<detail::core>();
         dlp_loader_desc d = desc;
+        detail::things kept = kept_;
         d.dataset = data_.desc();
         if (resume_) d.pipe.resume = &*resume_;
-        c->kept = kept_;
-        c->kept.push_back(data_.thing());
-        c->init = init_;
-        init_->clear();
-        if (dlp_loader_open(&c->p, &d, &err) == DLP_OK) return pipe(std::move(c));
-        c->p = nullptr;
-        init_->add_to(err);
-        return pipe();
+        kept.push_back(data_.thing());
+        return detail::opened(std::move(kept), init_, err,
+                              [&](dlp_pipe **out) { return dlp_loader_open(out, &d, &err); });
     }
 
   private:
@@ -845,95 +964,396 @@ class loader {
     std::optional<dlp_state> resume_;
 };
 
-// A pipe out of stages, chained in the order in which they are added. A stage that cannot be added
-// is told by start.
-class wiring {
+// ---- what producers push ----
+
+namespace detail {
+
+struct push_thing {
+    explicit push_thing(std::vector<field_desc> of) : descs(std::move(of)), fields(descs) {}
+    push_thing(const push_thing &) = delete;
+    push_thing &operator=(const push_thing &) = delete;
+    ~push_thing() { dlp_push_close(p); }
+    std::vector<field_desc> descs;
+    schema fields;
+    dlp_push *p = nullptr;
+};
+
+} // namespace detail
+
+// A producer, of one thread at a time (>>push in dlpipe.h). Its place is free when it ends.
+class pusher {
   public:
-    explicit wiring(const dlp_pipe_desc &desc = dlp_pipe_desc())
-        : c_(std::make_unique<detail::core>()) {
+    explicit pusher(std::shared_ptr<detail::push_thing> to) : to_(std::move(to)) {
+        dlp_pusher_desc d = dlp_pusher_desc();
         dlp_error e;
-        c_->init = std::make_shared<detail::note>();
-        if (dlp_pipe_open(&c_->p, &desc, &e) != DLP_OK) throw error(e);
+        d.push = to_->p;
+        if (dlp_pusher_open(&p_, &d, &e) != DLP_OK) throw error(e);
     }
-    wiring &sampler(const dlp_sampler_desc &d = dlp_sampler_desc()) {
-        dlp_pipe_add_sampler(get(), &d);
+    pusher(pusher &&other) noexcept
+        : to_(std::move(other.to_)), p_(std::exchange(other.p_, nullptr)) {}
+    pusher &operator=(pusher &&other) noexcept {
+        if (this == &other) return *this;
+        dlp_pusher_close(p_);
+        p_ = std::exchange(other.p_, nullptr);
+        to_ = std::move(other.to_);
         return *this;
     }
-    wiring &repeat(const dlp_repeat_desc &d) {
-        dlp_pipe_add_repeat(get(), &d);
-        return *this;
+    ~pusher() { dlp_pusher_close(p_); }
+
+    // Push an item: the bytes of each field. Returns DLP_OK, DLP_TIMEOUT, DLP_FULL, DLP_STOPPED.
+    int push(std::initializer_list<const void *> fields, int timeout_ms = -1) {
+        if (fields.size() != to_->fields.size())
+            throw error(DLP_ERR_ARG, std::to_string(fields.size()) + " fields of " +
+                                         std::to_string(to_->fields.size()));
+        return must(dlp_pusher_push(p_, fields.begin(), timeout_ms < 0 ? DLP_FOREVER : timeout_ms));
     }
-    wiring &fetch(const dataset &data, dlp_fetch_desc d = dlp_fetch_desc()) {
-        data_ = data.thing();
-        core().kept.push_back(data_);
-        d.dataset = &data.desc();
-        dlp_pipe_add_fetch(get(), &d);
-        return *this;
+    // The stream of this producer is over.
+    int end(int timeout_ms = -1) {
+        return must(dlp_pusher_end(p_, timeout_ms < 0 ? DLP_FOREVER : timeout_ms));
     }
-    // f(dlpipe::item) changes an item in place; behind fetch, before batch.
-    template <class F> wiring &map(F &&f, const dlp_workers_desc &workers = dlp_workers_desc()) {
-        using thing = detail::map_thing<std::decay_t<F>>;
-        if (!data_) throw error(DLP_ERR_GRAPH, "a map comes behind fetch");
-        auto t = std::shared_ptr<thing>(new thing{std::forward<F>(f), data_});
-        dlp_map_desc d = dlp_map_desc();
-        d.item = thing::run;
-        return add_map(d, workers, std::move(t));
-    }
-    // f(dlpipe::batch_view) changes a batch in place; behind batch.
-    template <class F>
-    wiring &map_batch(F &&f, const dlp_workers_desc &workers = dlp_workers_desc()) {
-        using thing = detail::map_batch_thing<std::decay_t<F>>;
-        auto t = std::shared_ptr<thing>(new thing{std::forward<F>(f)});
-        dlp_map_desc d = dlp_map_desc();
-        d.batch = thing::run;
-        return add_map(d, workers, std::move(t));
-    }
-    wiring &batch(const dlp_batch_desc &d) {
-        dlp_pipe_add_batch(get(), &d);
-        return *this;
-    }
-    template <class F>
-    wiring &batch(dlp_batch_desc d, F &&collate, std::vector<field_desc> out = {}) {
-        detail::set_collate(d, core().kept, std::forward<F>(collate), std::move(out));
-        return batch(d);
-    }
-    wiring &transfer(const dlp_transfer_desc &d) {
-        dlp_pipe_add_transfer(get(), &d);
-        return *this;
-    }
-    // make(int worker) makes the state of each worker of the stage that gets this desc.
-    template <class F> wiring &worker_state(dlp_workers_desc &workers, F &&make) {
-        detail::set_worker_state(workers, core().kept, core().init, std::forward<F>(make));
-        return *this;
-    }
-    // Throws what is wrong with a stage, with their chain, or with the plan. This object is empty
-    // then.
-    pipe start() {
-        std::unique_ptr<detail::core> c = std::move(c_);
-        if (!c) throw error(DLP_ERR_STATE, "started already");
-        c->must(dlp_pipe_start(c->p));
-        return pipe(std::move(c));
-    }
-    // For the stages that are not here.
-    dlp_pipe *get() const { return core().p; }
+    dlp_pusher *get() const noexcept { return p_; }
 
   private:
-    detail::core &core() const {
-        if (!c_) throw error(DLP_ERR_STATE, "started already");
-        return *c_;
+    static int must(int rc) {
+        if (rc < 0) throw error(rc, dlp_code_text(rc));
+        return rc;
     }
-    template <class Thing>
-    wiring &add_map(dlp_map_desc &d, const dlp_workers_desc &workers, std::shared_ptr<Thing> t) {
-        d.user = t.get();
-        d.workers = workers;
-        core().kept.push_back(std::move(t));
-        dlp_pipe_add_map(get(), &d);
+    std::shared_ptr<detail::push_thing> to_;
+    dlp_pusher *p_ = nullptr;
+};
+
+// The lanes into which producers push. Copies share them. They live until the last copy, pusher,
+// table and pipe is gone.
+class lanes {
+  public:
+    // desc: fields are set here; writers 0: one.
+    explicit lanes(std::vector<field_desc> fields, dlp_push_desc desc = dlp_push_desc())
+        : t_(std::make_shared<detail::push_thing>(std::move(fields))) {
+        dlp_error e;
+        desc.fields = t_->fields.data();
+        desc.n_fields = t_->fields.size();
+        if (desc.writers == 0) desc.writers = 1;
+        if (dlp_push_open(&t_->p, &desc, &e) != DLP_OK) throw error(e);
+    }
+    pusher producer() const { return pusher(t_); }
+    void stop() const noexcept { dlp_push_stop(t_->p); }
+    dlp_push *get() const noexcept { return t_->p; }
+    const std::shared_ptr<detail::push_thing> &thing() const noexcept { return t_; }
+
+  private:
+    std::shared_ptr<detail::push_thing> t_;
+};
+
+// ---- tables ----
+
+// What a guard looks at: any number (low and high 0), or a range.
+struct guard_field {
+    std::string name;
+    double low = 0, high = 0;
+    bool allow_nan = false, allow_inf = false;
+};
+
+class table;
+
+// A node of a table, to say more about it. Valid as long as its table stays where it is.
+class node {
+  public:
+    node(table *t, std::size_t at) noexcept : t_(t), at_(at) {}
+    dlp_node *operator->() const noexcept;
+    dlp_node &desc() const noexcept { return *operator->(); }
+    node &workers(int n, int placement = DLP_PLACE_THREADS) {
+        desc().workers.num_workers = n;
+        desc().workers.placement = placement;
         return *this;
     }
+    node &capacity(std::uint32_t n) {
+        desc().queue.capacity = n;
+        return *this;
+    }
+    // make(int worker) makes in each worker what the callables of the node have as state<T>().
+    template <class F> node &worker_state(F &&make);
+    // The nodes from which records come, if that is not the node before.
+    node &from(std::vector<std::string> names);
 
-    std::unique_ptr<detail::core> c_;
-    std::shared_ptr<detail::data_thing> data_;
+  private:
+    table *t_;
+    std::size_t at_;
 };
+
+// A pipe as a table of nodes (>>graph in dlpipe.h). Each function adds the node of that verb; the
+// first argument is the name of the node. Throws what is wrong with a field; open throws the rest.
+class table {
+  public:
+    dlp_pipe_desc desc; // of the run: seed, epochs, ranks; resume is set by open
+
+    explicit table(const dlp_pipe_desc &run = dlp_pipe_desc()) : desc(run) {}
+
+    // A node of any verb, to be filled in by its arrow. Its callbacks are functions of C, which
+    // must not throw.
+    node add(std::string_view name, std::int32_t verb) {
+        dlp_node n = dlp_node();
+        n.name = keep(std::string(name))->c_str();
+        n.verb = verb;
+        nodes_.push_back(n);
+        return {this, nodes_.size() - 1};
+    }
+
+    // n_items 0: a source of the fetch says how many.
+    node list(std::string_view name, std::uint64_t n_items = 0) {
+        node n = add(name, DLP_LIST);
+        n->list.n_items = n_items;
+        return n;
+    }
+    node push(std::string_view name, const lanes &from) {
+        node n = add(name, DLP_PUSH);
+        n->push.source = from.get();
+        kept_.push_back(from.thing());
+        append(from.thing()->descs);
+        return n;
+    }
+    // f(dlpipe::part_view) loads a part. Say either load.items or load.max_items.
+    template <class F> node load(std::string_view name, std::uint64_t max_part_bytes, F &&f) {
+        using thing = detail::load_thing<std::decay_t<F>>;
+        node n = add(name, DLP_LOAD);
+        n->load.max_part_bytes = max_part_bytes;
+        n->load.load = thing::run;
+        n->load.user = keep(thing{std::forward<F>(f)});
+        return n;
+    }
+    // f(dlpipe::item) writes the fields of an item. of: the number, from 1, of the dataset of the
+    // list's mix; 0: all items.
+    template <class F>
+    node fetch(std::string_view name, std::vector<field_desc> fields, F &&f, std::uint32_t of = 0) {
+        using thing = detail::item_thing<std::decay_t<F>>;
+        node n = add(name, DLP_FETCH);
+        thing *t = keep_new<thing>(std::forward<F>(f), fields);
+        n->fetch.fetch = thing::run;
+        n->fetch.user = t;
+        n->fetch.fields = t->fields.data();
+        n->fetch.n_fields = t->fields.size();
+        n->fetch.of = of;
+        if (of < 2) append(fields);
+        return n;
+    }
+    // A source of the library, as its wire leaves this desc. The desc is copied.
+    node fetch(std::string_view name, const dlp_fetch_desc &source) {
+        node n = add(name, DLP_FETCH);
+        dlp_fetch_desc *of = keep(dlp_fetch_desc(source));
+        n->fetch.source = of;
+        if (source.dataset == nullptr) return n; // open says so
+        of->dataset = keep(dlp_dataset(*source.dataset));
+        append(described(*source.dataset));
+        return n;
+    }
+    // f(dlpipe::expansion) makes 0..max_out items of one. fields: of the items; {}: the input's.
+    template <class F>
+    node expand(std::string_view name, std::uint32_t max_out, std::vector<field_desc> fields,
+                F &&f) {
+        using thing = detail::expand_thing<std::decay_t<F>>;
+        node n = add(name, DLP_EXPAND);
+        thing *t = keep_new<thing>(std::forward<F>(f), alive_, fields.empty() ? alive_ : fields);
+        n->expand.expand = thing::run;
+        n->expand.user = t;
+        n->expand.max_out = max_out;
+        if (fields.empty()) return n;
+        n->expand.fields = t->made.data();
+        n->expand.n_fields = t->made.size();
+        alive_ = std::move(fields);
+        return n;
+    }
+    // f(dlpipe::item_view) returns whether to keep an item. id: part of a state's fingerprint.
+    template <class F> node filter(std::string_view name, F &&f, std::uint64_t id = 0) {
+        using thing = detail::item_thing<std::decay_t<F>>;
+        node n = add(name, DLP_FILTER);
+        n->filter.keep = thing::keep;
+        n->filter.user = keep_new<thing>(std::forward<F>(f), alive_);
+        n->filter.id = id;
+        return n;
+    }
+    node pack(std::string_view name, const dlp_pack_desc &desc_of) {
+        node n = add(name, DLP_PACK);
+        const std::int64_t t = desc_of.tokens, most = desc_of.max_segments;
+        n->pack = desc_of;
+        for (field_desc &f : alive_)
+            if (!f.shape.empty()) f.shape[0] = t;
+        append({field<std::int32_t>("cu_seqlens", {(most > 0 ? most
+                                                    : t < 8  ? t
+                                                             : 8) +
+                                                   1}),
+                field<std::int32_t>("position_ids", {t})});
+        return n;
+    }
+    node window(std::string_view name, std::uint32_t items) {
+        node n = add(name, DLP_WINDOW);
+        n->window.items = items;
+        return n;
+    }
+    // Before the batch f(dlpipe::item) changes an item, or adds fields. ends: names of fields, with
+    // blanks between them, that are in no later node. After the batch f(dlpipe::batch_view) changes
+    // a batch.
+    template <class F>
+    node map(std::string_view name, F &&f, std::vector<field_desc> fields = {},
+             std::string_view ends = {}) {
+        node n = add(name, DLP_MAP);
+        if constexpr (std::is_invocable_v<std::decay_t<F> &, item>) {
+            using thing = detail::item_thing<std::decay_t<F>>;
+            const std::size_t above = alive_.size();
+            append(fields);
+            thing *t = keep_new<thing>(std::forward<F>(f), alive_);
+            n->map.item = thing::run;
+            n->map.user = t;
+            n->map.fields = fields.empty() ? nullptr : t->fields.data() + above;
+            n->map.n_fields = static_cast<std::uint32_t>(fields.size());
+            if (!ends.empty()) n->map.ends = keep(std::string(ends))->c_str();
+            forget(ends, above);
+        } else {
+            using thing = detail::map_batch_thing<std::decay_t<F>>;
+            n->map.batch = thing::run;
+            n->map.user = keep(thing{std::forward<F>(f)});
+        }
+        return n;
+    }
+    node guard(std::string_view name, const std::vector<guard_field> &fields) {
+        node n = add(name, DLP_GUARD);
+        std::vector<dlp_guard_field> of;
+        for (const guard_field &f : fields)
+            of.push_back(
+                {keep(std::string(f.name))->c_str(), f.low, f.high, f.allow_nan, f.allow_inf});
+        n->guard.fields = keep(std::move(of))->data();
+        n->guard.n_fields = static_cast<std::uint32_t>(fields.size());
+        return n;
+    }
+    node cache(std::string_view name, std::uint64_t bytes) {
+        node n = add(name, DLP_CACHE);
+        n->cache.bytes = bytes;
+        return n;
+    }
+    node batch(std::string_view name, std::uint32_t batch_size) {
+        node n = add(name, DLP_BATCH);
+        n->batch.batch_size = batch_size;
+        return n;
+    }
+    // collate(dlpipe::collation) makes a batch of items. out: its fields; {}: those of the items.
+    template <class F>
+    node batch(std::string_view name, std::uint32_t batch_size, F &&collate,
+               std::vector<field_desc> out = {}) {
+        node n = batch(name, batch_size);
+        dlp_batch_desc d = dlp_batch_desc();
+        detail::set_collate(d, kept_, std::forward<F>(collate), std::move(out));
+        n->batch.collate = d.collate;
+        n->batch.collate_user = d.collate_user;
+        n->batch.out_fields = d.out_fields;
+        n->batch.n_out_fields = d.n_out_fields;
+        return n;
+    }
+    // device: copied by open; NULL: the host.
+    node transfer(std::string_view name, const dlp_device *device = nullptr) {
+        node n = add(name, DLP_TRANSFER);
+        n->transfer.device = device;
+        return n;
+    }
+    node split(std::string_view name, const dlp_split_desc &desc_of) {
+        node n = add(name, DLP_SPLIT);
+        n->split = desc_of;
+        return n;
+    }
+    node out(std::string_view name) { return add(name, DLP_OUT); }
+
+    table &resume(const dlp_state &s) {
+        resume_ = s;
+        return *this;
+    }
+    // A pipe that runs. A table opens as many as are wanted. Throws what is wrong.
+    pipe open() const {
+        dlp_error e = dlp_error();
+        pipe p = open(e);
+        if (!p) throw error(e);
+        return p;
+    }
+    // A pipe that is none (false) where that fails, and err says why.
+    pipe open(dlp_error &err) const {
+        const dlp_pipe_desc d = run();
+        return detail::opened(kept_, init_, err, [&](dlp_pipe **out) {
+            return dlp_pipe_open(out, nodes_.data(), size(), &d, &err);
+        });
+    }
+    // What the pipe would take. Nothing is started.
+    dlp_plan plan() const {
+        const dlp_pipe_desc d = run();
+        dlp_plan out;
+        dlp_error e = dlp_error();
+        if (dlp_nodes_plan(nodes_.data(), size(), &d, &out, &e) != DLP_OK) throw error(e);
+        return out;
+    }
+    const dlp_node *nodes() const noexcept { return nodes_.data(); }
+    std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(nodes_.size()); }
+
+  private:
+    friend class node;
+
+    template <class T> T *keep(T &&value) {
+        auto t = std::shared_ptr<T>(new T{std::move(value)});
+        kept_.push_back(t);
+        return t.get();
+    }
+    // A thing of a callable and of what it sees.
+    template <class Thing, class F, class... Seen> Thing *keep_new(F &&f, const Seen &...seen) {
+        auto t = std::shared_ptr<Thing>(new Thing{std::forward<F>(f), detail::schema(seen)...});
+        kept_.push_back(t);
+        return t.get();
+    }
+    void append(const std::vector<field_desc> &fields) {
+        alive_.insert(alive_.end(), fields.begin(), fields.end());
+    }
+    // The first `above` fields lose those that are named.
+    void forget(std::string_view names, std::size_t above) {
+        for (std::size_t at = 0, i; at < names.size(); at = i + 1) {
+            i = std::min(names.find(' ', at), names.size());
+            for (std::size_t f = 0; f < above; f++) {
+                if (i == at || alive_[f].name != names.substr(at, i - at)) continue;
+                alive_.erase(alive_.begin() + static_cast<std::ptrdiff_t>(f));
+                above--;
+                break;
+            }
+        }
+    }
+    static std::vector<field_desc> described(const dlp_dataset &of) {
+        std::vector<field_desc> fields;
+        for (std::uint32_t i = 0; of.fields != nullptr && i < of.n_fields; i++) {
+            const dlp_field &f = of.fields[i];
+            fields.push_back(
+                {f.name, f.dtype, {f.shape, f.shape + f.ndim}, f.ragged != 0, f.max_per_batch});
+        }
+        return fields;
+    }
+    dlp_pipe_desc run() const {
+        dlp_pipe_desc d = desc;
+        if (resume_) d.resume = &*resume_;
+        return d;
+    }
+
+    std::vector<dlp_node> nodes_;
+    std::vector<field_desc> alive_; // fields of an item after the last node
+    detail::things kept_;
+    std::shared_ptr<detail::note> init_ = std::make_shared<detail::note>();
+    std::optional<dlp_state> resume_;
+};
+
+inline dlp_node *node::operator->() const noexcept { return &t_->nodes_[at_]; }
+
+template <class F> node &node::worker_state(F &&make) {
+    detail::set_worker_state(desc().workers, t_->kept_, t_->init_, std::forward<F>(make));
+    return *this;
+}
+
+inline node &node::from(std::vector<std::string> names) {
+    const std::vector<std::string> &kept = *t_->keep(std::move(names));
+    std::vector<const char *> at;
+    for (const std::string &name : kept) at.push_back(name.c_str());
+    at.push_back(nullptr);
+    desc().from = t_->keep(std::move(at))->data();
+    return *this;
+}
 
 } // namespace dlpipe
 #endif // DLPIPE_HPP

@@ -59,6 +59,7 @@
              row are one stage. It has the name of the expand or pack, or else of the first filter.
              Errors of the fetch before them name this stage, too. The stage with the name of that
              fetch only copies items into rows.
+   Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
 enum {

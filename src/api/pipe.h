@@ -106,6 +106,15 @@ typedef struct dlp_plan_line {
     char what[48];
     uint64_t count, bytes_each, bytes;
 } dlp_plan_line;
+/* A stage of the plan. */
+typedef struct dlp_plan_stage {
+    char name[32];
+    char what[48];     /* what it does, if its kind does not say it: "filter, expand"; else "" */
+    int32_t stage;     /* its number, as added */
+    int32_t kind;      /* DLP_STAGE_* */
+    int32_t workers;   /* 0: it runs in the consumer; -1: it has no work of its own */
+    int32_t placement; /* DLP_PLACE_* */
+} dlp_plan_stage;
 typedef struct dlp_plan {
     uint64_t total_bytes, limit_bytes;
     uint64_t slots;      /* prefetch_factor + max_held */
@@ -114,6 +123,8 @@ typedef struct dlp_plan {
     dlp_plan_line lines[32];
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint32_t n_stages;
+    dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -128,6 +139,15 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
+
+/* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
+   stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
+   arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
+   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
+   path: as of dlp_pipe_write_timeline.
+   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
+   Any thread. Allocates for the length of the call, and writes a file. */
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
 
 /* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
    tells the rest: slots, and the links with their writers, readers and records.

@@ -329,6 +329,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
+    dlpi_plan_stages(p, plan);
 }
 
 /* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */

@@ -168,3 +168,18 @@ static void dlpi_close_rest(dlp_pipe *p) {
         dlpi_worker_end(&p->workers[i], DLP_OK);
     }
 }
+
+/* What the plan says of each stage, in the order of the data. */
+static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
+    const dlpi_stage *st = p->stages;
+    while (st->prev >= 0) st = &p->stages[st->prev];
+    for (; st != NULL; st = st->next >= 0 ? &p->stages[st->next] : NULL) {
+        dlp_plan_stage *to = &plan->stages[plan->n_stages++];
+        dlpi_copy_text(to->name, sizeof to->name, st->name);
+        if (st->ops->what != NULL) st->ops->what(st, to->what, sizeof to->what);
+        to->stage = st->id;
+        to->kind = st->ops->kind;
+        to->workers = st->work >= 0 ? st->begin : st->ops->begins ? st->w.num_workers : -1;
+        to->placement = st->w.placement;
+    }
+}

@@ -96,7 +96,7 @@
    >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
    >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
    >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-beside >>impl-public
+   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -243,6 +243,7 @@
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_tokens_documents, dlp_pack_flatten,
      dlp_error_format, dlp_plan_format, dlp_link_name,
+     dlp_pipe_write_graph,
      dlp_stats_explain, dlp_stats_predict,
      dlp_ranks_*
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes

@@ -2,6 +2,7 @@
 /* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"
 #include "observe/seen.h"
+#include "report/plan_picture.h"
 #include "report/write.h"
 #include "open/count.h"
 /* ---- looking at a pipe ---- */
@@ -88,4 +89,9 @@ DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     return dlp_pipe_write_window(p, path, NULL);
+}
+
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
+    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
+    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
 }

@@ -239,6 +239,8 @@ typedef struct dlpi_stage_ops {
                                                           at first; false: nobody need run it.
                                                           NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
+    void (*what)(const struct dlpi_stage *st, char *text, size_t size); /* of the plan: what the
+                                                          stage does. NULL: its kind says it */
     const char *private_words; /* the plan's line of its blocks; NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage

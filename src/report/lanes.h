@@ -54,6 +54,7 @@ typedef struct dlpi_picture {
     int n_curves;
     const dlp_stats *stats;         /* NULL: not known */
     const dlp_trace_window *window; /* NULL: the newest stretch */
+    const dlp_plan *plan;           /* of the picture of a plan, which has nothing else */
 } dlpi_picture;
 
 /* Text built by several calls, cut like snprintf's. */

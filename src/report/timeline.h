@@ -30,7 +30,7 @@ typedef struct dlpi_view {
     int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes drawn of each group */
-    int height;
+    int width, height;
     int n_borders;
     struct {
         int x;
@@ -259,7 +259,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
     dlpi_out_print(o,
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
                    "viewBox=\"0 0 %d %d\" font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
-                   DLPI_SVG_WIDTH, v->height, DLPI_SVG_WIDTH, v->height);
+                   v->width, v->height, v->width, v->height);
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
        neighbours differ in lightness too. */
     dlpi_out_print(
@@ -278,7 +278,7 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         "patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" stroke=\"#cfd3d8\" "
         "stroke-width=\"2\"/></pattern></defs>\n",
         v->font);
-    dlpi_svg_box(o, "bg", 0, 0, DLPI_SVG_WIDTH, v->height);
+    dlpi_svg_box(o, "bg", 0, 0, v->width, v->height);
 }
 
 /* The next event of a lane from *i on, with the part of it that lies in the window. NULL: no more.
@@ -682,6 +682,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     memset(&v, 0, sizeof v);
     int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
+    v.width = DLPI_SVG_WIDTH;
     dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);

@@ -249,8 +249,26 @@ static const dlpi_source_ops dlpi_expand_source = {
     .load = dlpi_expand_load,
 };
 
+static const char *dlpi_filters_what(uint32_t n, char *text, size_t size) {
+    if (n > 1) snprintf(text, size, "%" PRIu32 " filters", n);
+    return n > 1 ? text : n == 1 ? "filter" : "";
+}
+
+static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t size) {
+    const dlpi_expand *x = st->self;
+    const bool expands = x->d.expand != NULL;
+    const uint32_t before = x->of_inputs.n, after = x->of_items.n;
+    char first[16], second[16], window[24] = "";
+    if (x->d.window > 0) snprintf(window, sizeof window, ", window %" PRIu32, x->d.window);
+    snprintf(text, size, "%s%s%s%s%s%s",
+             dlpi_filters_what(before == 0 && !expands ? 1 : before, first, sizeof first),
+             before > 0 && expands ? ", " : "", expands ? "expand" : "", after > 0 ? ", " : "",
+             dlpi_filters_what(after, second, sizeof second), window);
+}
+
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
+    .what = dlpi_expand_what,
     .expands = 1,
     DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_expand),

@@ -102,8 +102,14 @@ static const dlpi_source_ops dlpi_found_source = {
     .load = dlpi_found_load,
 };
 
+static void dlpi_found_what(const dlpi_stage *st, char *text, size_t size) {
+    const uint32_t window = ((const dlpi_found *)st->self)->d.window;
+    if (window > 0) snprintf(text, size, "load, window %" PRIu32, window);
+}
+
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
+    .what = dlpi_found_what,
     DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,

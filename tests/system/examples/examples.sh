@@ -95,6 +95,8 @@ graph -q -w 0 -k 1 | cmp -s - $dir/whole || fail "graph without workers: $(cat $
 graph -w 3 filtered speeds >$dir/took
 { grep filtered $dir/whole; grep speeds $dir/whole; } | cmp -s - $dir/took ||
     fail "graph -w 3: $(cat $dir/took)"
+graph -q -g $dir/graph.svg speeds
+! [ -s $dir/said ] && grep -q '>decode</text>' $dir/graph.svg || fail "graph -g: $(cat $dir/said)"
 timeout 60 $dir/graph rows >$dir/said 2>&1
 [ $? -eq 2 ] && grep -q '^usage: graph ' $dir/said || fail "graph rows: $(cat $dir/said)"
 

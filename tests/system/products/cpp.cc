@@ -1,31 +1,13 @@
 // examples/cpp/dlpipe.hpp: exceptions at the border, what moves, what goes back when, typed fields.
 // Run by cpp.sh, in several builds. PROCESSES: with worker processes, too.
-#include "dlpipe.hpp"
+#include "cpp_rig.h"
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
 
-static int failures;
-static long checks;
-#define CHECK(x) \
-    do { \
-        checks++; \
-        if (!(x)) { \
-            failures++; \
-            std::printf("%s:%d: %s: failed: %s\n", __FILE__, __LINE__, __func__, #x); \
-        } \
-    } while (0)
-
-template <class T>
-constexpr bool moves_alone =
-    std::is_nothrow_move_constructible_v<T> &&std::is_nothrow_move_assignable_v<T> &&
-    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 static_assert(moves_alone<dlpipe::pipe> && moves_alone<dlpipe::batch> &&
-              moves_alone<dlpipe::wiring>);
+              moves_alone<dlpipe::pusher>);
 static_assert(dlpipe::dtype<long>::value == DLP_I64 && dlpipe::dtype<char>::value == DLP_I8 &&
               dlpipe::dtype<unsigned long long>::value == DLP_U64 &&
               dlpipe::dtype<bool>::value == DLP_BOOL);
@@ -33,23 +15,6 @@ static_assert(dlpipe::dtype<long>::value == DLP_I64 && dlpipe::dtype<char>::valu
 static_assert(std::input_iterator<dlpipe::pipe::iterator>);
 static_assert(std::sentinel_for<dlpipe::end_mark, dlpipe::pipe::iterator>);
 #endif
-
-// The error that body throws; code 0: none.
-template <class F> static dlp_error thrown(F &&body) {
-    try {
-        body();
-    } catch (const dlpipe::error &e) {
-        CHECK(std::strlen(e.what()) > 0 && e.code() == e.record().code);
-        return e.record();
-    }
-    return dlp_error();
-}
-
-static bool says(const dlp_error &e, const char *text) {
-    if (std::strstr(e.message, text) != nullptr) return true;
-    std::printf("says \"%s\", not \"%s\"\n", e.message, text);
-    return false;
-}
 
 enum { ITEMS = 100, BATCH = 8, BATCHES = 13 };
 
@@ -275,19 +240,16 @@ static void fetch__throws__policies_hold() {
     CHECK(rows == ITEMS && valid == ITEMS - 2 && calls == ITEMS + 11);
 }
 
-// A wiring of all stages that take callables; one of them throws, at position 20 or batch 2.
+// A table of the nodes that take callables; one of them throws, at position 20 or batch 2.
 static dlpipe::pipe wired(int thrower) {
-    dlpipe::wiring w;
-    dlp_batch_desc d = dlp_batch_desc();
-    dlp_workers_desc two = dlp_workers_desc();
-    two.num_workers = 2;
-    d.batch_size = BATCH;
-    w.sampler().fetch(dlpipe::dataset(ITEMS, fields(), write_item));
-    w.map([=](dlpipe::item it) {
+    dlpipe::table t;
+    t.list("items", ITEMS);
+    t.fetch("read", fields(), write_item);
+    t.map("one", [=](dlpipe::item it) {
         it.field<std::int32_t>(1)[0] += 1;
         if (thrower == 1 && it.position() == 20) throw std::runtime_error("map");
     });
-    w.batch(d, [=](dlpipe::collation c) {
+    t.batch("batch", BATCH, [=](dlpipe::collation c) {
         if (thrower == 2 && c.position() == 16) throw std::runtime_error("collate");
         for (std::size_t r = 0; r < c.count(); r++) {
             const dlpipe::span<const float> in = c.in<float>(0, r);
@@ -295,13 +257,11 @@ static dlpipe::pipe wired(int thrower) {
             c.out<std::int32_t>(1)[r] = c.in<std::int32_t>(1, r)[0] + 1;
         }
     });
-    w.map_batch(
-        [=](dlpipe::batch_view b) {
-            if (thrower == 3 && b.sequence() == 2) throw std::runtime_error("map_batch");
-            for (std::int32_t &y : b.field<std::int32_t>("y").all()) y -= 2;
-        },
-        two);
-    return w.start();
+    t.map("two", [=](dlpipe::batch_view b) {
+         if (thrower == 3 && b.sequence() == 2) throw std::runtime_error("map_batch");
+         for (std::int32_t &y : b.field<std::int32_t>("y").all()) y -= 2;
+     }).workers(2);
+    return t.open();
 }
 
 static void stages__throw__next_throws() {
@@ -315,15 +275,6 @@ static void stages__throw__next_throws() {
         CHECK(n == (thrower ? 2 : BATCHES));
         CHECK(e.code == (thrower ? DLP_ERR_CALLBACK : 0) && says(e, words[thrower]));
     }
-}
-
-static void wiring__wrong__refused() {
-    dlpipe::wiring w;
-    CHECK(thrown([&] { w.map(write_item); }).code == DLP_ERR_GRAPH);
-    CHECK(thrown([&] { w.start(); }).code < 0);
-    CHECK(thrown([&] { w.sampler(); }).code == DLP_ERR_STATE); // it is empty now
-    dlpipe::wiring a, b = std::move(a);
-    CHECK(thrown([&] { a.start(); }).code == DLP_ERR_STATE && b.get() != nullptr);
 }
 
 // ---- ragged fields ----
@@ -576,7 +527,6 @@ int main() {
     fetch__throws_anything__said();
     fetch__throws__policies_hold();
     stages__throw__next_throws();
-    wiring__wrong__refused();
     ragged__in_place_padded_packed__rows();
     collate__other_fields__packed();
     state__saved__resumes_there();
@@ -589,6 +539,6 @@ int main() {
 #ifdef PROCESSES
     processes__throw__next_throws();
 #endif
-    std::printf("cpp: %ld checks, %d failed\n", checks, failures);
+    std::printf("cpp: %ld checks, %d failed\n", checks.load(), failures.load());
     return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

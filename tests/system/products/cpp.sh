@@ -1,7 +1,8 @@
 #!/bin/sh
-# C++: examples/cpp/dlpipe.hpp compiles in silence as C++17 and C++20 with both compilers; its test,
-# cpp.cc, passes under the address, undefined and thread sanitizers; and the example, loader.cpp,
-# learns, replaces what cannot be read, goes on where it was stopped, and says what is wrong.
+# C++: examples/cpp/dlpipe.hpp compiles in silence as C++17 and C++20 with both compilers. Its
+# tests, cpp.cc and cpp_table.cc, pass under the address, undefined and thread sanitizers. The
+# example loader.cpp learns, replaces what cannot be read, goes on where it was stopped, and says
+# what is wrong; graph.cpp gives the same with any number of workers.
 dir=build/cpp
 . tests/rig/shell_rig
 fresh_dir
@@ -16,10 +17,11 @@ for cxx in g++ clang++; do
     command -v $cxx >/dev/null 2>&1 || continue
     for std in c++17 c++20; do # what is compiled below is g++'s C++17
         [ $cxx$std = g++c++17 ] && continue
-        $cxx -std=$std $warn -I. -Iexamples/cpp -DPROCESSES -fsyntax-only \
-            tests/system/products/cpp.cc &&
-            $cxx -std=$std $warn -I. -fsyntax-only examples/cpp/loader.cpp ||
-            fail "not in silence: $cxx -std=$std"
+        for file in tests/system/products/cpp.cc tests/system/products/cpp_table.cc \
+            examples/cpp/loader.cpp examples/cpp/graph.cpp; do
+            $cxx -std=$std $warn -I. -Iexamples/cpp -Itests/rig -DPROCESSES -fsyntax-only \
+                $file || fail "not in silence: $cxx -std=$std $file"
+        done
     done
 done
 
@@ -31,18 +33,21 @@ implementation() { # NAME FLAGS
 }
 program() { # NAME IMPLEMENTATION FLAGS FILE
     # shellcheck disable=SC2086
-    g++ -std=c++17 $warn -O0 -g1 $3 -I. -Iexamples/cpp -o "$dir/$1" $4 $dir/$2.o -lpthread -lm ||
-        fail "$4: does not compile, $2"
+    g++ -std=c++17 $warn -O0 -g1 $3 -I. -Iexamples/cpp -Itests/rig -o "$dir/$1" $4 $dir/$2.o \
+        -lpthread -lm || fail "$4: does not compile, $2"
 }
 
 fixed="setarch $(uname -m) -R" # the thread sanitizer wants an address space that is not so random
 $fixed true 2>/dev/null || fixed=''
 implementation address "$address"
-program cpp address "$address -DPROCESSES" tests/system/products/cpp.cc
-timeout 100 $dir/cpp || fail "address: exit code $?"
 implementation thread -fsanitize=thread
-program cpp_thread thread -fsanitize=thread tests/system/products/cpp.cc
-TSAN_OPTIONS=halt_on_error=1 timeout 100 $fixed $dir/cpp_thread || fail "thread: exit code $?"
+for test in cpp cpp_table; do
+    program $test address "$address -DPROCESSES" tests/system/products/$test.cc
+    timeout 100 $dir/$test || fail "address: $test: exit code $?"
+    program ${test}_thread thread -fsanitize=thread tests/system/products/$test.cc
+    TSAN_OPTIONS=halt_on_error=1 timeout 100 $fixed $dir/${test}_thread ||
+        fail "thread: $test: exit code $?"
+done
 
 program loader address "$address" examples/cpp/loader.cpp
 timeout 60 $dir/loader >$dir/whole 2>$dir/said || fail "loader: exit code $?: $(cat $dir/said)"
@@ -64,6 +69,13 @@ done
 printf 'my thesis' >$dir/state
 timeout 60 $dir/loader $dir/state >$dir/lives 2>$dir/said && fail 'loader: took what is no state'
 grep -q 'not a file that this program has written' $dir/said || fail "loader: $(cat $dir/said)"
+
+program graph address "$address" examples/cpp/graph.cpp
+for workers in 0 1 4; do
+    timeout 60 $dir/graph -w $workers | sed 1d >$dir/said.$workers
+    grep -q '^13498 games, the sum is 504.019216901$' $dir/said.$workers ||
+        fail "graph, $workers workers: $(cat $dir/said.$workers)"
+done
 
 [ $wrong -eq 0 ] && [ -n "$missing" ] && skip "$missing is not installed; the rest is well"
 [ $wrong -eq 0 ]

@@ -1,0 +1,209 @@
+/* needs: parts guard */
+/* The picture of a plan: of a made-up plan, byte for byte as plan_picture.svg has it (`plan_picture
+   write` writes it again); and of tables that never run, each stage and each link of the plan. */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+
+#include "../../rig/check.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define GOLDEN "tests/system/report/plan_picture.svg"
+#define FILE_NAME "build/plan_picture.svg"
+
+static char file[1 << 16];
+
+static const char *read_file(const char *name) {
+    FILE *f = fopen(name, "r");
+    size_t n = f != NULL ? fread(file, 1, sizeof file - 1, f) : 0;
+    if (f != NULL) fclose(f);
+    file[n] = 0;
+    return file;
+}
+
+/* The picture of a plan. */
+static const char *drawn(const dlp_plan *plan) {
+    CHECK(dlp_pipe_write_graph(plan, FILE_NAME) == DLP_OK);
+    return read_file(FILE_NAME);
+}
+
+static void link_of(dlp_plan *plan, int32_t from, int32_t to, int kind, int writers, int readers,
+                    uint64_t capacity) {
+    plan->links[plan->n_links++] = (dlp_link){.from_stage = from,
+                                              .to_stage = to,
+                                              .kind = kind,
+                                              .writers = writers,
+                                              .readers = readers,
+                                              .capacity = capacity,
+                                              .bytes = capacity * 24};
+}
+
+/* Stages that are numbered against their order; of each kind of words one; a link that two boxes
+   have twice; and arcs whose middles are in one place. */
+static dlp_plan made_up(void) {
+    static const dlp_plan_stage stages[] = {
+        {"shards", "", 7, DLP_STAGE_SAMPLER, 1, 0},
+        {"repeat", "", 6, DLP_STAGE_REPEAT, -1, 0},
+        {"load", "load, window 500", 5, DLP_STAGE_FOUND, 4, DLP_PLACE_PROCESSES},
+        {"read <\"&'> of thirty-one letters", "", 4, DLP_STAGE_FETCH, 0, 0},
+        {"sound", "", 3, DLP_STAGE_GUARD, 1, DLP_PLACE_PROCESSES},
+        {"batch", "", 2, DLP_STAGE_BATCH, -1, 0},
+        {"later", "", 1, 9999, 2, 0},
+        {"gpu", "", 0, DLP_STAGE_TRANSFER, 1, 0}};
+    dlp_plan plan = {.total_bytes = 5 << 20, .slots = 4, .slot_bytes = 1 << 20, .n_stages = 8};
+    memcpy(plan.stages, stages, sizeof stages);
+    link_of(&plan, -1, 7, DLP_LINK_SPSC, 1, 1, 4);
+    link_of(&plan, 7, 5, DLP_LINK_CLAIM, 1, 4, 40);
+    link_of(&plan, 7, 4, DLP_LINK_CLAIM, 1, 1, 3);
+    link_of(&plan, 4, 3, DLP_LINK_MPSC, 1, 1, 1);
+    link_of(&plan, 3, 1, DLP_LINK_CLAIM, 1, 2, 3);
+    link_of(&plan, 3, 1, 77, 1, 2, 3);
+    link_of(&plan, 1, 0, DLP_LINK_GATHER, 2, 1, 3);
+    link_of(&plan, 0, -1, DLP_LINK_SPSC, 1, 1, UINT64_C(1) << 40);
+    link_of(&plan, -1, 0, DLP_LINK_SPSC, 1, 1, 2);
+    return plan;
+}
+
+static void write_graph__made_up_plan__the_golden_picture(void) {
+    static char got[sizeof file];
+    const dlp_plan plan = made_up();
+    snprintf(got, sizeof got, "%s", drawn(&plan));
+    CHECK(strlen(got) > 2000 && strcmp(got, read_file(GOLDEN)) == 0);
+}
+
+static uint32_t count_of(const char *text, const char *what) {
+    uint32_t n = 0;
+    while ((text = strstr(text, what)) != NULL) n++, text++;
+    return n;
+}
+
+/* All that the plan has is in the picture, once for each stage and link. */
+static void plan_is_drawn(const dlp_plan *plan) {
+    const char *svg = drawn(plan);
+    char text[128];
+    CHECK(count_of(svg, "<rect class=\"box") == plan->n_stages + 1);
+    CHECK(count_of(svg, "class=\"words\"") + count_of(svg, "class=\"arc\"") == 2 * plan->n_links);
+    for (uint32_t i = 0; i < plan->n_stages; i++) {
+        snprintf(text, sizeof text, ">%s</text>", plan->stages[i].name);
+        CHECK(count_of(svg, text) >= 1);
+    }
+    for (uint32_t i = 0; i < plan->n_links; i++) {
+        const dlp_link *l = &plan->links[i];
+        snprintf(text, sizeof text, ">%s: %" PRIu64 " record", dlp_link_name(l->kind), l->capacity);
+        CHECK(count_of(svg, text) >= 1);
+        snprintf(text, sizeof text, ">%d writer%s, %d reader", l->writers,
+                 l->writers == 1 ? "" : "s", l->readers);
+        CHECK(count_of(svg, text) >= 1);
+    }
+}
+
+static int nothing(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 0;
+}
+static int keep_all(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+static int make_none(void *user, dlp_expand *x) {
+    (void)user;
+    (void)x;
+    return 0;
+}
+static int load_none(void *user, dlp_part *part) {
+    (void)user;
+    part->items = 0;
+    return 0;
+}
+
+static const dlp_field field = {.name = "x", .dtype = DLP_U32};
+
+static dlp_plan planned(const dlp_node *nodes, uint32_t n) {
+    dlp_error err;
+    dlp_plan plan = {.n_stages = 0};
+    CHECK(dlp_nodes_plan(nodes, n, NULL, &plan, &err) == DLP_OK);
+    return plan;
+}
+
+static const dlp_plan_stage *stage_of(const dlp_plan *plan, const char *name) {
+    static const dlp_plan_stage none;
+    for (uint32_t i = 0; i < plan->n_stages; i++)
+        if (strcmp(plan->stages[i].name, name) == 0) return &plan->stages[i];
+    return &none;
+}
+
+static void write_graph__tables__all_of_the_plan(void) {
+    const dlp_node list = {.name = "items", .verb = DLP_LIST, .list = {.n_items = 100}};
+    const dlp_node read = {.name = "read",
+                           .verb = DLP_FETCH,
+                           .fetch = {.fetch = nothing, .fields = &field, .n_fields = 1},
+                           .workers = {.num_workers = 3}};
+    const dlp_node batch = {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}};
+    const dlp_node keep = {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    dlp_node more = keep, last = keep, window = keep, map = {.name = "map", .verb = DLP_MAP};
+    dlp_node expand = {.name = "make", .verb = DLP_EXPAND};
+    dlp_node load = {.name = "load", .verb = DLP_LOAD};
+    dlp_plan plan;
+    more.name = "more";
+    last.name = "last";
+    window = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 7}};
+    map.map.item = nothing;
+    expand.expand = (dlp_expand_desc){.expand = make_none, .max_out = 2};
+    load.load = (dlp_part_desc){.load = load_none, .max_items = 2, .max_part_bytes = 8};
+    {
+        const dlp_node nodes[] = {list, read, map, batch};
+        plan = planned(DLP_NODES(nodes));
+        plan_is_drawn(&plan);
+        CHECK(stage_of(&plan, "read")->workers == 3 && stage_of(&plan, "map")->workers == 0);
+        CHECK(stage_of(&plan, "items")->workers == 0 && stage_of(&plan, "batch")->workers == -1);
+        CHECK(stage_of(&plan, "batch")->kind == DLP_STAGE_BATCH);
+        CHECK(stage_of(&plan, "map")->what[0] == 0 && plan.n_stages == 5);
+    }
+    {
+        const dlp_node nodes[] = {list, read, keep, more, expand, last, window, batch};
+        plan = planned(DLP_NODES(nodes));
+        plan_is_drawn(&plan);
+        CHECK(strcmp(stage_of(&plan, "make")->what, "2 filters, expand, filter, window 7") == 0);
+        CHECK(stage_of(&plan, "make")->workers == 3);
+    }
+    {
+        const dlp_node nodes[] = {list, read, keep, batch};
+        plan = planned(DLP_NODES(nodes));
+        CHECK(strcmp(stage_of(&plan, "keep")->what, "filter") == 0);
+    }
+    {
+        const dlp_node nodes[] = {list, load, window, read, batch};
+        plan = planned(DLP_NODES(nodes));
+        plan_is_drawn(&plan);
+        CHECK(strcmp(stage_of(&plan, "load")->what, "load, window 7") == 0);
+        CHECK(stage_of(&plan, "load")->workers == 1 && plan.n_stages == 5);
+    }
+}
+
+static void write_graph__wrong__refused(void) {
+    dlp_plan plan = made_up();
+    CHECK(dlp_pipe_write_graph(NULL, FILE_NAME) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_write_graph(&plan, NULL) == DLP_ERR_ARG);
+    errno = 0;
+    CHECK(dlp_pipe_write_graph(&plan, "build/none/x.svg") == DLP_ERR_SYSTEM && errno == ENOENT);
+    plan.n_links = DLP_MAX_LINKS + 1;
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_ERR_ARG);
+    plan.n_links = DLP_MAX_LINKS;
+    plan.n_stages = DLP_MAX_STAGES;
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_OK);
+    plan.n_stages = DLP_MAX_STAGES + 1;
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_ERR_ARG);
+    plan = (dlp_plan){.n_stages = 0};
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_OK);
+}
+
+int main(int argc, char **argv) {
+    const dlp_plan plan = made_up();
+    if (argc > 1 && strcmp(argv[1], "write") == 0) return dlp_pipe_write_graph(&plan, GOLDEN) != 0;
+    write_graph__made_up_plan__the_golden_picture();
+    write_graph__tables__all_of_the_plan();
+    write_graph__wrong__refused();
+    return test_end("plan_picture");
+}
