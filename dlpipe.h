@@ -23,8 +23,7 @@
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_loader_open.parts   shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open          a table of nodes, which says any of these and more (>>graph)
-          dlp_pipe_open           and stages added one by one (>>pipe)
+          dlp_pipe_open           a table of nodes, which says any of these and more (>>graph)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
       the slow one.
@@ -35,7 +34,7 @@
    To read first:
    >>use            DO THIS, THEN THAT
    >>example        A WHOLE PROGRAM
-   >>concepts       WORDS, TOPOLOGIES, WHO OWNS A BATCH WHEN
+   >>concepts       WORDS, TABLES, TOPOLOGIES, WHO OWNS A BATCH WHEN
    >>threads        WHAT MAY BE CALLED FROM WHERE
    >>memory         ERRORS, LOG, MEMORY
    >>options        COMPILE-TIME OPTIONS
@@ -137,20 +136,23 @@
          return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
      }
 
-   >>concepts   WORDS, TOPOLOGIES, WHO OWNS A BATCH WHEN
-   An item is one sample, known by its dataset index. A position is a place in an epoch's order; the
-   sampler maps (seed, epoch, position) to an index. A field is one array of an item. A batch has
-   count rows: each field is one contiguous array [count, shape...]. A stage takes work from the
-   stage before it and passes it on, by 0 workers (inline: in the consumer's next) or n threads. The
-   consumer is the thread that calls next and release. Stages form a chain; those in brackets may
-   be left out (all words: >>glossary):
+   >>concepts   WORDS, TABLES, TOPOLOGIES, WHO OWNS A BATCH WHEN
+   An item is one sample. Its dataset index says which one. A field is one array of an item. A batch
+   has count rows: each field is one contiguous array [count, shape...]. A position is a place in
+   the order of an epoch. The list maps (seed, epoch, position) to a dataset index.
 
-     sampler -> [repeat] -> [inputs] -> fetch -> [rows] -> batch -> [batch maps]
-        ^                                                                |
-        |                                                                v
-        +--- credits: free slots <--- release <--- next <--- [split] <--- [transfer]
+   A pipeline is a table of nodes (>>graph). A node takes records from the node before it, and gives
+   records to the node after it. A node has workers of its own, or it runs in the consumer. The
+   consumer is the thread that calls next and release. dlp_pipe_open takes a table. dlp_loader_open
+   fills a table and opens it; dlp_loader_nodes gives you that table. Each node becomes a stage, and
+   stages have a chain of fixed order; those in brackets may be left out (all words: >>glossary):
 
-     inputs: a part queue, expand (or a filter), or pack; rows: joins, cache, item maps, guards
+     list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
+      ^                                                                                        |
+      +----------------------------- credits: free slots <--- release <------------------------+
+
+     makers: load, expand, filter, pack: each input makes 0..k items, which lie in cells
+     rows:   second fetches, maps, guards, a cache: they work on an item in its place in a batch
 
    Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
@@ -177,10 +179,11 @@
                  items                                 producer, and the batches
      shared      several programs take from one pipe,  the batches                     share.c
                  each with a policy
-     your own    stages, samplers                      what dlp_pipe_plan says         stages.c
+     your own    a table of nodes                      what dlp_nodes_plan says        graph.c
 
-   What joins the stages are lock-free queues in the region, of four kinds; dlp_pipe_plan and
-   dlp_stats have each one of a pipe, with writers, readers, capacity, bytes and depth:
+   Lock-free queues in the region join the stages. There are four kinds. The plan and dlp_stats have
+   each queue of a pipe, with writers, readers, capacity, bytes and depth. dlp_pipe_write_graph
+   draws them:
 
      kind    writers, readers     a record is taken by             it joins
      spsc    one, one             the reader's own counter         release and the sampler; in and
