@@ -2990,6 +2990,8 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
+    uint64_t max_index;    /* dataset index of the item that took max_ns; UINT64_MAX: not known,
+                              since items so quick are timed several at once */
     uint64_t ready;        /* batches waiting before it; the first stage: 0 */
     uint64_t restarts;     /* worker processes that died and were begun again */
     int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
@@ -8213,7 +8215,7 @@ typedef struct dlpi_worker_block {
     uint64_t item_ns;                     /* moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns;
+    uint64_t max_ns, max_index; /* the slowest item */
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
@@ -11749,6 +11751,12 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
+/* An item took longer than all before it. */
+static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) {
+    DLPI_STORE_RLX(&block->max_ns, ns); /* statistics */
+    DLPI_STORE_RLX(&block->max_index, index);
+}
+
 /* Inline: the work of the calls that were not timed, if each took as long as this one. All stages
    together have no more of it than the time that passed in those calls. */
 static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
@@ -11767,7 +11775,9 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
-    if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
+    if (each > block->max_ns)
+        dlpi_slowest(block, each,
+                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     all = w->started ? ns : ns + dlpi_pace_others(&w->p->pace, ns);
     dlpi_bump(&block->busy_ns, all);
     dlpi_cpu_inline(w, ns, all);
@@ -14876,7 +14886,7 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
     DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->block->max_ns) DLPI_STORE_RLX(&w->block->max_ns, ns);
+    if (ns > w->block->max_ns) dlpi_slowest(w->block, ns, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
@@ -23806,6 +23816,7 @@ static uint64_t dlpi_view_hash(void) {
                                 DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
                                 DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
                                 DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+                                DLPI_BLOCK(max_index),
                                 DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),       sizeof(dlp_error),
                                 sizeof(dlp_trace_event), DLPI_HIST,
@@ -29734,7 +29745,10 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     DLPI_STAGE_COUNTS(DLPI_SUM_UP)
-    if (most > out->max_ns) out->max_ns = most;
+    if (most > out->max_ns) {
+        out->max_ns = most;
+        out->max_index = DLPI_LOAD_RLX(&b->max_index);
+    }
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
@@ -31049,6 +31063,17 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     return words;
 }
 
+/* True if workers of a fetch stage hardly compute: they wait, each for one item. */
+static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
+    return g->kind == DLP_STAGE_FETCH && g->workers > 0 && g->in_flight == 0 &&
+           !dlpi_of_chunks(s) && g->busy_ns > 0 && g->cpu_ns < g->busy_ns / 5;
+}
+
+/* True if one item took far longer than others. */
+static bool dlpi_stage_jumps(const dlp_stage_stats *g) {
+    return g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns;
+}
+
 /* What else to change if the stage can have one worker only; NULL if it can have more. */
 static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
     return dlpi_stage_reader(g).writers > 0
@@ -31827,6 +31852,11 @@ enum {
     X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
+    X(WORKERS, dlpi_stage_sleeps(s, g), "Better: in_flight = 16 in '{name}', for a loader with " \
+      "fetcher = DLP_FETCH_THREADS. Its workers compute {cpu} % of their time and wait for the " \
+      "rest. That gives up to 16 times as many items/s if the source can serve them and " \
+      "prefetch_factor has as many items.\n") \
+    X(CONSUMER, l->wait < 0.01, "Limit: the training step. It hardly ever waited for data.\n") \
     X(CONSUMER, true, "Limit: the consumer: it waits for batches only {wait} % of the time.\n") \
     X(CONSUMER, true, "Change: nothing in the pipe; steps take {step}") \
     X(CONSUMER, l->busiest >= 0, " and the busiest workers ('{name}') are {util} % busy") \
@@ -31849,8 +31879,11 @@ enum {
       "after the start.\n") \
     X(UNKNOWN, true, "Limit: not known yet: {batches} batch{es} delivered, and the first " \
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
-    X(SKEW, g->p50_ns > 0 && g->p99_ns / 4 >= g->p50_ns, "Skew: times of '{name}' are uneven " \
-      "(p50 {p50}, p99 {p99}): slow") \
+    X(SKEW, g->p50_ns > 0 && (g->p99_ns / 4 >= g->p50_ns || dlpi_stage_jumps(g)), "Skew: times of " \
+      "'{name}' are uneven (p50 {p50}, p99 {p99}") \
+    X(SKEW, dlpi_stage_jumps(g) && g->max_index != UINT64_MAX, \
+      "; {unit} {max_index} took {max}") \
+    X(SKEW, true, "): slow") \
     X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
     X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
     X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = " \
@@ -31935,7 +31968,7 @@ enum {
 /* Fields that are told as they are. */
 #define DLPI_COUNTS(X) \
     X(s, batches) X(s, prefetch_factor) X(s, max_held) X(s, slots) X(s, cpus) X(s, tunes) \
-    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, retried) X(g, replaced) X(g, left_out) \
+    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, max_index) X(g, retried) X(g, replaced) X(g, left_out) \
     X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
     X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
     X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
@@ -31955,7 +31988,9 @@ enum {
     X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
     X(util, percent, l->util[i]) X(useful, of, l->useful[i]) \
     X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, span, g->p50_ns) \
-    X(p99, span, g->p99_ns) X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
+    X(p99, span, g->p99_ns) X(max, span, g->max_ns) \
+    X(cpu, percent, dlpi_part_of(g->cpu_ns, g->busy_ns)) \
+    X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
     X(batch_ns, span, (uint64_t)batch_ns) \
     X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
     X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \

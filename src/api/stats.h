@@ -60,6 +60,8 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
+    uint64_t max_index;    /* dataset index of the item that took max_ns; UINT64_MAX: not known,
+                              since items so quick are timed several at once */
     uint64_t ready;        /* batches waiting before it; the first stage: 0 */
     uint64_t restarts;     /* worker processes that died and were begun again */
     int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */

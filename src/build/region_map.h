@@ -99,6 +99,7 @@ static uint64_t dlpi_view_hash(void) {
                                 DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
                                 DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
                                 DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+                                DLPI_BLOCK(max_index),
                                 DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),       sizeof(dlp_error),
                                 sizeof(dlp_trace_event), DLPI_HIST,

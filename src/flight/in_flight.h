@@ -464,7 +464,7 @@ static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
     DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->block->max_ns) DLPI_STORE_RLX(&w->block->max_ns, ns);
+    if (ns > w->block->max_ns) dlpi_slowest(w->block, ns, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 

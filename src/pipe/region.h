@@ -257,7 +257,7 @@ typedef struct dlpi_worker_block {
     uint64_t item_ns;                     /* moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns;
+    uint64_t max_ns, max_index; /* the slowest item */
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */

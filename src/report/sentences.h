@@ -57,6 +57,11 @@ enum {
     X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
+    X(WORKERS, dlpi_stage_sleeps(s, g), "Better: in_flight = 16 in '{name}', for a loader with " \
+      "fetcher = DLP_FETCH_THREADS. Its workers compute {cpu} % of their time and wait for the " \
+      "rest. That gives up to 16 times as many items/s if the source can serve them and " \
+      "prefetch_factor has as many items.\n") \
+    X(CONSUMER, l->wait < 0.01, "Limit: the training step. It hardly ever waited for data.\n") \
     X(CONSUMER, true, "Limit: the consumer: it waits for batches only {wait} % of the time.\n") \
     X(CONSUMER, true, "Change: nothing in the pipe; steps take {step}") \
     X(CONSUMER, l->busiest >= 0, " and the busiest workers ('{name}') are {util} % busy") \
@@ -79,8 +84,11 @@ enum {
       "after the start.\n") \
     X(UNKNOWN, true, "Limit: not known yet: {batches} batch{es} delivered, and the first " \
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
-    X(SKEW, g->p50_ns > 0 && g->p99_ns / 4 >= g->p50_ns, "Skew: times of '{name}' are uneven " \
-      "(p50 {p50}, p99 {p99}): slow") \
+    X(SKEW, g->p50_ns > 0 && (g->p99_ns / 4 >= g->p50_ns || dlpi_stage_jumps(g)), "Skew: times of " \
+      "'{name}' are uneven (p50 {p50}, p99 {p99}") \
+    X(SKEW, dlpi_stage_jumps(g) && g->max_index != UINT64_MAX, \
+      "; {unit} {max_index} took {max}") \
+    X(SKEW, true, "): slow") \
     X(SKEW, g->cells > 0, " parts hold up the order; more part cells (queue_size) hide them.\n") \
     X(SKEW, chunks, " chunks hold up the order; more chunks in flight hide them.\n") \
     X(SKEW, true, " items hold up the order; more batches in flight hide them, or unordered = " \
@@ -165,7 +173,7 @@ enum {
 /* Fields that are told as they are. */
 #define DLPI_COUNTS(X) \
     X(s, batches) X(s, prefetch_factor) X(s, max_held) X(s, slots) X(s, cpus) X(s, tunes) \
-    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, retried) X(g, replaced) X(g, left_out) \
+    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, max_index) X(g, retried) X(g, replaced) X(g, left_out) \
     X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
     X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
     X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
@@ -185,7 +193,9 @@ enum {
     X(busy, percent, (double)g->busy_ns / (l->ns * (g->workers > 0 ? g->workers : 1))) \
     X(util, percent, l->util[i]) X(useful, of, l->useful[i]) \
     X(idle, int, (int64_t)(g->workers - l->useful[i])) X(out, of, out) X(p50, span, g->p50_ns) \
-    X(p99, span, g->p99_ns) X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
+    X(p99, span, g->p99_ns) X(max, span, g->max_ns) \
+    X(cpu, percent, dlpi_part_of(g->cpu_ns, g->busy_ns)) \
+    X(age, span, w->current_age_ns) X(at, span, k->at_ns) \
     X(batch_ns, span, (uint64_t)batch_ns) \
     X(batch_bytes, bytes, (double)s->bytes / (double)(c->taken > 0 ? c->taken : s->batches)) \
     X(work, span, (uint64_t)work) X(without, span, (uint64_t)without) \

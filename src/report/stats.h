@@ -57,7 +57,10 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     DLPI_STAGE_COUNTS(DLPI_SUM_UP)
-    if (most > out->max_ns) out->max_ns = most;
+    if (most > out->max_ns) {
+        out->max_ns = most;
+        out->max_index = DLPI_LOAD_RLX(&b->max_index);
+    }
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }

@@ -51,6 +51,17 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     return words;
 }
 
+/* True if workers of a fetch stage hardly compute: they wait, each for one item. */
+static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
+    return g->kind == DLP_STAGE_FETCH && g->workers > 0 && g->in_flight == 0 &&
+           !dlpi_of_chunks(s) && g->busy_ns > 0 && g->cpu_ns < g->busy_ns / 5;
+}
+
+/* True if one item took far longer than others. */
+static bool dlpi_stage_jumps(const dlp_stage_stats *g) {
+    return g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns;
+}
+
 /* What else to change if the stage can have one worker only; NULL if it can have more. */
 static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
     return dlpi_stage_reader(g).writers > 0

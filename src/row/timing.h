@@ -125,6 +125,12 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
+/* An item took longer than all before it. */
+static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) {
+    DLPI_STORE_RLX(&block->max_ns, ns); /* statistics */
+    DLPI_STORE_RLX(&block->max_index, index);
+}
+
 /* Inline: the work of the calls that were not timed, if each took as long as this one. All stages
    together have no more of it than the time that passed in those calls. */
 static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
@@ -143,7 +149,9 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
-    if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
+    if (each > block->max_ns)
+        dlpi_slowest(block, each,
+                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
     all = w->started ? ns : ns + dlpi_pace_others(&w->p->pace, ns);
     dlpi_bump(&block->busy_ns, all);
     dlpi_cpu_inline(w, ns, all);

