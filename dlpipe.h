@@ -8495,6 +8495,7 @@ enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 typedef struct dlpi_kind_words {
     const char *more;    /* the desc's field that gives it more workers */
     const char *out;     /* what takes it out of the consumer */
+    const char *many;    /* what gives each worker many items at once */
     const char *slow;    /* of one that has one thread: what else could be changed */
     const char *items;   /* what it makes of inputs; NULL: "items" */
     const char *windows; /* what they are of; NULL: "items" */
@@ -18904,7 +18905,7 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
     .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
-    .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
@@ -31063,10 +31064,10 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     return words;
 }
 
-/* True if workers of a fetch stage hardly compute: they wait, each for one item. */
+/* True if workers hardly compute: they wait, each for one item, and could have many. */
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
-    return g->kind == DLP_STAGE_FETCH && g->workers > 0 && g->in_flight == 0 &&
-           !dlpi_of_chunks(s) && g->busy_ns > 0 && g->cpu_ns < g->busy_ns / 5;
+    return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
+           !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
 }
 
 /* True if one item took far longer than others. */
@@ -31852,7 +31853,8 @@ enum {
     X(WORKERS, true, "Change: raise {field}; {one_more} should give about {rate_more} items/s") \
     X(WORKERS, last, ".\n") \
     X(WORKERS, true, "; then the limit is {next}.\n") \
-    X(WORKERS, dlpi_stage_sleeps(s, g), "Better: in_flight = 16 in '{name}', for a loader with " \
+    X(WORKERS, dlpi_stage_sleeps(s, g) && dlpi_stage_slow(g) == NULL, \
+      "Better: {many} in '{name}', for a loader with " \
       "fetcher = DLP_FETCH_THREADS. Its workers compute {cpu} % of their time and wait for the " \
       "rest. That gives up to 16 times as many items/s if the source can serve them and " \
       "prefetch_factor has as many items.\n") \
@@ -31879,8 +31881,8 @@ enum {
       "after the start.\n") \
     X(UNKNOWN, true, "Limit: not known yet: {batches} batch{es} delivered, and the first " \
       "prefetch_factor = {prefetch_factor} are the start-up.\n") \
-    X(SKEW, g->p50_ns > 0 && (g->p99_ns / 4 >= g->p50_ns || dlpi_stage_jumps(g)), "Skew: times of " \
-      "'{name}' are uneven (p50 {p50}, p99 {p99}") \
+    X(SKEW, g->p50_ns > 0 && (g->p99_ns / 4 >= g->p50_ns || dlpi_stage_jumps(g)), \
+      "Skew: times of '{name}' are uneven (p50 {p50}, p99 {p99}") \
     X(SKEW, dlpi_stage_jumps(g) && g->max_index != UINT64_MAX, \
       "; {unit} {max_index} took {max}") \
     X(SKEW, true, "): slow") \
@@ -31968,12 +31970,13 @@ enum {
 /* Fields that are told as they are. */
 #define DLPI_COUNTS(X) \
     X(s, batches) X(s, prefetch_factor) X(s, max_held) X(s, slots) X(s, cpus) X(s, tunes) \
-    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, max_index) X(g, retried) X(g, replaced) X(g, left_out) \
-    X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) X(r, ended) \
-    X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) X(c, cpu_free) \
-    X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) X(c, device_copying) \
-    X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) X(g, workers_min) X(g, workers_max) \
-    X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) X(k, from) X(k, to)
+    X(s, cache_all_bytes) X(g, cells) X(g, window) X(g, max_index) X(g, retried) X(g, replaced) \
+    X(g, left_out) X(g, restarts) X(y, counted) X(y, streams) X(y, all) X(y, least) X(y, most) \
+    X(r, ended) X(r, writers) X(r, last) X(w, current_index) X(c, loadable) X(c, cpu_buffers) \
+    X(c, cpu_free) X(c, cpu_loading) X(c, cpu_filled) X(c, device_buffers) X(c, device_free) \
+    X(c, device_copying) X(c, device_filled) X(c, in_use) X(c, seams) X(g, workers) \
+    X(g, workers_min) X(g, workers_max) X(g, in_flight) X(w, worker) X(w, tid) X(w, pid) \
+    X(k, from) X(k, to)
 
 /* Other numbers: a name, a form (dlpi_num_FORM), a value. */
 #define DLPI_NUMBERS(X) \
@@ -32022,6 +32025,7 @@ enum {
     X(seams_were, c->seams == 1 ? " spanned chunks and was" : "es spanned chunks and were") \
     X(raise, g->workers > 0 ? "raise" : "set") X(field, dlpi_stage_field(g)) \
     X(setting, dlpi_stage_setting(s, g)) X(slow, dlpi_stage_slow(g)) \
+    X(many, dlpi_words_ops(g)->words.many) \
     X(unit, dlpi_stage_unit(s, g)) X(items, words->items ? words->items : "items") \
     X(windows, words->windows ? words->windows : "items") X(foretold, x->f.words) \
     X(signal, dlpi_signal_text((uint32_t)g->died_by))

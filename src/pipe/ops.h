@@ -209,6 +209,7 @@ enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 typedef struct dlpi_kind_words {
     const char *more;    /* the desc's field that gives it more workers */
     const char *out;     /* what takes it out of the consumer */
+    const char *many;    /* what gives each worker many items at once */
     const char *slow;    /* of one that has one thread: what else could be changed */
     const char *items;   /* what it makes of inputs; NULL: "items" */
     const char *windows; /* what they are of; NULL: "items" */

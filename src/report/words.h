@@ -51,10 +51,10 @@ static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     return words;
 }
 
-/* True if workers of a fetch stage hardly compute: they wait, each for one item. */
+/* True if workers hardly compute: they wait, each for one item, and could have many. */
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
-    return g->kind == DLP_STAGE_FETCH && g->workers > 0 && g->in_flight == 0 &&
-           !dlpi_of_chunks(s) && g->busy_ns > 0 && g->cpu_ns < g->busy_ns / 5;
+    return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
+           !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
 }
 
 /* True if one item took far longer than others. */

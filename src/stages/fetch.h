@@ -100,7 +100,7 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 #define DLPI_OPS_OF_FETCH \
     .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
     .self_bytes = sizeof(dlpi_fetch), .foretold = dlpi_fetch_foretold, .seen = dlpi_fetch_seen, \
-    .words = {.more = "num_workers", .out = "num_workers = 1"}
+    .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_ROWS};
