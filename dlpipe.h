@@ -61,6 +61,7 @@
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>join           SEVERAL DATASETS IN ONE PIPE
+   >>outs           SEVERAL OUTS OF ONE PIPE
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -83,18 +84,19 @@
    >>graph          A PIPELINE AS A TABLE OF NODES
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
-   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-offer >>impl-order
    >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region
    >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
    >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
    >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
-   >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-graph >>impl-dataset
-   >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
-   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
-   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
-   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
+   >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack
+   >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-outs
+   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
+   >>impl-kinds >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped
+   >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push
+   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict
+   >>impl-plan-picture >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -179,6 +181,9 @@
                  items                                 producer, and the batches
      shared      several programs take from one pipe,  the batches                     share.c
                  each with a policy
+     outs        threads of the program take the       the batches, and what each      graph.c
+                 trainer's batches, too, each with a   out may hold
+                 policy
      your own    a table of nodes                      what dlp_nodes_plan says        graph.c
 
    Lock-free queues in the region join the stages. There are four kinds. The plan and dlp_stats have
@@ -1738,7 +1743,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(PACK, 15, dlpi_pack_ops) \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
     KIND(GUARD, 11, dlpi_guard_ops) \
-    KIND(JOIN, 16, dlpi_join_ops)
+    KIND(JOIN, 16, dlpi_join_ops) \
+    KIND(OUT, 17, dlpi_out_ops)
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -2312,6 +2318,81 @@ typedef struct dlp_join_desc {
                              read. Without open_end and filter */
     int32_t how;          /* DLP_JOIN_* */
 } dlp_join_desc;
+
+/* ---------------------------------------------------------------------------------------------
+   >>outs       SEVERAL OUTS OF ONE PIPE
+   A table may end with several out rows (>>graph). The first out is the trainer's: dlp_pipe_next
+   gives its batches, and states are of these. Each other out gives the same batches again, by its
+   name, to a thread of this process: a logger, an evaluation, a preview. Nothing is copied.
+
+     {.name = "train", .verb = DLP_OUT},
+     {.name = "log", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT,
+      .queue = {.capacity = 1, .full = DLP_FULL_KEEP_NEWEST}}
+
+     dlp_out_find(pipe, "log", &out);                                    before the thread begins
+     thread:    while (dlp_out_next(out, &batch, -1) == DLP_OK) {
+                    look_at(batch);
+                    dlp_out_release(out, batch);
+                }
+                dlp_out_close(out);
+
+   from       The last node before the outs. If that is a transfer, the first out reads it, and
+              the others read the node before it. So they have a batch on the host while the
+              transfer of the batch goes on.
+   capacity   Batches that the out may hold; 0: 1. The pipe has as many slots more (plan, explain),
+              so what an out holds takes none from the trainer.
+   full       What becomes of a batch when the out is behind and the pipe needs its slot:
+     DLP_FULL_WAIT         The pipe waits. The out gets each batch, and an out that stops, or was
+                           never found, stops the pipe until dlp_out_close or dlp_pipe_close.
+     DLP_FULL_DROP_NEW     The out keeps the oldest batches, as many as it could hold and does not.
+     DLP_FULL_KEEP_NEWEST  The out goes on with the newest batches that are ready.
+              The last two never stop the trainer. dlp_out_missed counts what the out missed. The
+              last batch of an epoch may be among this: look at batch->epoch.
+   Order      An out has its batches in their order, and each batch at most once. It may have a
+              batch before the trainer has the batch. It gets no DLP_EPOCH_END; flags have
+              DLP_BATCH_LAST. What the trainer leaves by dlp_pipe_next_epoch, an out leaves, too,
+              if it has not taken it.
+   Views      The batch belongs to several readers: read only.
+   Threads    All calls of an out but dlp_out_find belong to one thread at a time.
+   Close      dlp_pipe_stop and dlp_pipe_close wake a thread in dlp_out_next, which returns
+              DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all outs
+              that were found are closed: the last close frees it. So batches that an out holds stay
+              as they are until dlp_out_close.
+   Refused    Several outs with split, unordered, dataset.open_end, agree, dlp_shm_desc.share; and
+              dlp_pipe_seek. Other programs take batches by dlp_subscriber_open (dlpipe_shm.h). */
+
+typedef struct dlp_out dlp_out;
+
+/* Find an out beside the first one, by the name of its row. An out is found once.
+   out: to be closed.
+   Returns DLP_OK; DLP_ERR_ARG (no such out); DLP_ERR_STATE (the pipe does not run, or the out was
+   found before); DLP_ERR_FORKED. Consumer. Does not wait or allocate. */
+DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out);
+
+/* Lend the next batch of the out.
+   batch: written on DLP_OK only. timeout_ms: negative without end, 0 not at all.
+   Returns DLP_OK or DLP_TIMEOUT. DLP_END: nothing is left for this out. DLP_STOPPED: the pipe was
+   stopped or closed, so only release and close are left. DLP_ERR_HELD: it holds as many batches as
+   its capacity. The code of an item's error, which the trainer gets, too. DLP_ERR_ARG.
+   DLP_ERR_FORKED. Errors that belong to no batch are told to the trainer alone.
+   The out's thread. Spins for some us, then sleeps. Does not allocate. */
+DLPDEF int dlp_out_next(dlp_out *out, dlp_batch **batch, int timeout_ms);
+
+/* Give a batch back, in any order, also after a stop or a close of the pipe.
+   Returns DLP_OK, DLP_ERR_ARG (not held), DLP_ERR_FORKED. The out's thread - does not wait. */
+DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch);
+
+/* Return how many batches the out missed, by `full`, until the last call of dlp_out_next. NULL has
+   0. The out's thread. */
+DLPDEF uint64_t dlp_out_missed(const dlp_out *out);
+
+/* Leave, before or after dlp_pipe_close. The pipe waits for the out no more. Batches that it holds
+   are gone.
+   out: NULL is nothing - the out's thread - does not wait. Frees the pipe if it comes last. */
+DLPDEF void dlp_out_close(dlp_out *out);
+
+/* What dlp_stage_stats.own has of an out, whose row there has the out's name. */
+enum { DLP_OUT_CAPACITY, DLP_OUT_HELD, DLP_OUT_MISSED, DLP_OUT_FULL };
 
 /* ---------------------------------------------------------------------------------------------
    >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
@@ -3996,6 +4077,7 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
      DLP_TRANSFER   copies a batch to a device                 after the batch
      DLP_SPLIT      cuts a batch of one chunk into views       last (>>chunks)
      DLP_OUT        gives batches to the consumer              last; it can be left out
+                    the same batches, by name, to a thread     after the first out (>>outs)
 
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
    Workers   A node that names workers has workers of its own. The first fetch and the makers behind
@@ -4114,19 +4196,31 @@ enum {
                           the batch node is then for each worker of the first fetch */
 };
 
+/* What becomes of what a full queue has no room for. */
+enum {
+    DLP_FULL_WAIT = 0,    /* it waits for room */
+    DLP_FULL_DROP_NEW,    /* out: it keeps what it has, and misses newer batches */
+    DLP_FULL_KEEP_NEWEST, /* out: it goes on with the newest batches, and misses older ones */
+    DLP_FULL_REFUSE       /* push: a producer gets DLP_FULL */
+};
+
 /* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, expand, filter, pack, and the fetch before these: cells of
                           inputs, said in one of these rows. A fetch node of which fields end: cells
-                          of these fields */
+                          of these fields. The first out: max_held. Another out: batches that it
+                          may hold; 0: 1 */
     int32_t deal;      /* list: DLP_DEAL_* */
+    int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
+                          dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
 
 typedef struct dlp_node {
     const char *name;        /* required, of its own, 1..31 bytes */
-    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before */
+    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before. An out
+                                after the first names the row that it reads */
     int32_t verb;            /* DLP_LIST ... DLP_OUT: says which member of the union holds */
     union {
         dlp_node_list list;
@@ -4206,7 +4300,8 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
-   maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
+   maker, a window and the first out have no stage of their own. Any thread. Does not wait or
+   allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 #ifdef __cplusplus
@@ -4476,6 +4571,12 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
         worker, (place[0] || worker[0]) && item[0] ? ", " : "", item,
         place[0] || worker[0] || item[0] ? ": " : "", e->message[0] ? e->message : c->text, errnum,
         c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
+}
+
+/* What others wrote: its texts end. */
+static void dlpi_error_end(dlp_error *e) {
+    e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
+    e->message[sizeof e->message - 1] = 0;
 }
 
 #ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
@@ -5877,6 +5978,59 @@ DLPI_INLINE uint32_t dlpi_first_seen(const uint32_t *word) {
 }
 DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
     return DLPI_LOAD_ACQ(word); /* F1, K3 <- F1, K3 */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
+   A cell that is used again and again, and a reader of it that may be late. A word for each reader
+   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
+   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
+
+   label  access                by whom              order     partner
+   H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
+   H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
+   H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
+   H4     dlpi_offer_over       who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
+
+   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
+   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
+   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
+   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
+   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
+   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
+   more; the next reader in that place takes the words as they are, older than all that it is
+   offered. */
+
+#define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
+
+DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
+    return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
+}
+/* May batch b be taken still, by this word? */
+DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_OFFER_TAKEN) <= b;
+}
+DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
+    return dlpi_offer_look(word) == b + 1;
+}
+
+/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
+DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    return dlpi_offer_open(was, b) &&
+           DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
+}
+
+/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
+DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
+    DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
+}
+
+/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
+DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    if (was == b + 1) return true;
+    return dlpi_offer_open(was, b) && DLPI_CAS_SEQ(word, &was, b + 1); /* H4 <-> H4 */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8134,7 +8288,7 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* Consumers in other processes: see dlpipe_shm.h. */
+/* Consumers beside the one that calls next: see >>impl-share. */
 typedef struct dlpi_share {
     dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
     uint64_t handed_back;   /* how often somebody left batches to others */
@@ -8142,7 +8296,8 @@ typedef struct dlpi_share {
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint32_t one_each; /* a batch is for one of them */
     uint32_t over;     /* H1 1: all is fed and consumed */
-    uint8_t pad[DLPI_LINE - 80];
+    uint32_t after;    /* they take batches that have left the stage of this place, or later ones */
+    uint8_t pad[DLPI_LINE - 84];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -8305,9 +8460,10 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
               it is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
+     sharing  others than the consumer take batches, too: outs, or other programs (dlpipe_shm.h)
 
-   Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing).
+   One role is no stage's: what stands beside the threads of this process (p->beside, which each
+   pipe has).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
@@ -8444,13 +8600,16 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
-/* Other programs take batches, too. By whoever schedules; looked at before each batch. */
+/* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
+    const char *words;         /* what the user has asked for by it */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
-                      uint32_t s); /* the consumer has given it back: the others, too? */
+                      uint32_t s);        /* the consumer has given it back: the others, too? */
+    uint64_t (*holds)(const dlp_pipe *p); /* slots that they may hold, beside the consumer's */
+    bool (*leave)(dlp_pipe *p); /* the consumer is done with the pipe; false: another frees it */
 } dlpi_sharing_ops;
 
 /* What stands beside the threads of this process: worker processes and other programs. */
@@ -8565,6 +8724,7 @@ typedef struct dlpi_stage_ops {
     const dlpi_holder_ops *holder;
     const dlpi_lender_ops *lender;
     const dlpi_sink_ops *sink;
+    const dlpi_sharing_ops *sharing;
 } dlpi_stage_ops;
 
 /* ---------------------------------------------------------------------------------------------
@@ -9265,10 +9425,13 @@ static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sharing_ops dlpi_unshared = {
+    .words = "",
     .keep = dlpi_role_no,
     .over = dlpi_role_no,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
+    .holds = dlpi_role_none,
+    .leave = dlpi_role_yes,
 };
 
 static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlpi_unshared; }
@@ -9296,6 +9459,7 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->lender != NULL) p->lender = ops->lender, p->lender_stage = st, p->lends = true;
     if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
     if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
+    if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
 /* A stage that wants to know the number of items in advance; NULL: none does. */
@@ -9409,9 +9573,10 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready: wake all subscribers, or the one whose turn it is. */
-static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share == NULL) return;
+/* A batch left the stage of this place: wake all subscribers that take it from there, or the one
+   whose turn it is. */
+static void dlpi_wake_subscribers(dlpi_share *share, int work) {
+    if (share == NULL || work < (int)share->after) return;
     if (share->one_each)
         dlpi_sleepers_wake_next(&share->sleepers);
     else
@@ -9454,8 +9619,8 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
     } else {
         dlpi_wake_consumer(p->ctl, b);
-        dlpi_wake_subscribers(p->share);
     }
+    dlpi_wake_subscribers(p->share, work);
 }
 
 /* Units are free again in stages first..last: look for them. If batches go to workers in turn, only
@@ -10830,8 +10995,8 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                             DLP_ON_ERROR_REPLACE);
     if ((other = dlpi_roles_count(p)) != NULL) return dlpi_open_end_bad(p, other);
     if (!dlpi_is_shared(p)) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
-                       "shm.share is given, must be 0 with dataset.open_end");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
+                       "leave it out with dataset.open_end, whose end the consumer alone sees");
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11083,7 +11248,7 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     uint64_t first;
     uint32_t count;
     dlpi_rank_rows(p, c, &first, &count);
-    slot->sequence = f->published;
+    DLPI_STORE_RLX(&slot->sequence, f->published); /* subscribers look for it in any slot */
     slot->epoch = f->epoch;
     DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
     slot->position = f->position + first;
@@ -12823,8 +12988,9 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. */
-static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer. */
+static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                      dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
@@ -12836,7 +13002,6 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     b->valid_count = b->count;
     b->valid = p->ones;
     if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
-        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid;
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;
@@ -12855,6 +13020,10 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
             fields[f].shape[0] = b->count;
         }
     }
+}
+
+static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
 /* The parts of a view that stay the same for slot s. */
@@ -14427,6 +14596,402 @@ static const dlpi_lender_ops dlpi_whole = {
 static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-share      SEVERAL TAKE THE SAME BATCHES
+   Beside the consumer there may be subscribers: other programs (dlpipe_shm.h), and outs of this
+   process (>>impl-outs). The area of these has:
+
+   share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
+
+   label  atomic                  written by                    read by (partner)
+   H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
+   H3     cursor                  subscriber                    scheduler (H3)
+   H4     released[slot]          subscriber; scheduler         scheduler (H4), >>impl-offer
+   H6     keep                    subscriber                    scheduler (H6)
+   H2, H3 and H6 are counters of >>impl-credit, H4 are words of >>impl-offer.
+
+   The scheduler alone publishes batches and reuses slots. A subscriber that is there has each batch
+   from its first one on. If the pipe waits for the subscriber, a slot is reused only when
+   released[slot] says that the subscriber gave the batch back. Whether a slot is free is derived
+   from these words each time; no count of holders could be left wrong.
+
+   What a subscriber that nobody waits for does not hold is an offer, which the scheduler withdraws
+   when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
+   leaves alone: those are the subscriber's places. If the subscriber drops new batches, they are as
+   many as it could hold and does not. If it keeps the newest, it has one place while it waits for a
+   batch. cursor and keep are advice. An old one costs the subscriber a batch, or the scheduler one
+   more look. It never costs a slot that is written under a reader: the word of the offer alone
+   decides that. keep is stored before the scheduler is woken, so that it does not sleep over a slot
+   that is free. */
+
+typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
+    uint64_t present;        /* H2 odd: it is there */
+    uint64_t cursor;         /* H3 batches below are taken, or not for it */
+    int32_t pid;             /* for people */
+    uint32_t held;
+    uint64_t keep;     /* H6 offers from the cursor on that are its own */
+    uint64_t missed;   /* for people */
+    uint32_t behind;   /* DLP_FULL_*; H2 ordered by present */
+    uint32_t max_held; /* for people */
+    uint8_t pad[DLPI_LINE - 48];
+} dlpi_cblock;
+_Static_assert(sizeof(dlpi_cblock) == DLPI_LINE, "region layout");
+
+typedef struct dlpi_admit { /* in region: the scheduler's words */
+    uint64_t present;       /* H2 of the subscriber that is admitted */
+    uint64_t join;          /* H2 its first batch */
+    uint8_t pad[DLPI_LINE - 16];
+} dlpi_admit;
+
+_Static_assert(sizeof(dlpi_admit) == DLPI_LINE, "region layout");
+
+static dlpi_admit *dlpi_share_admit(dlpi_share *h, uint32_t i) {
+    return (dlpi_admit *)(void *)((uint8_t *)h + h->admits_at) + i;
+}
+static dlpi_cblock *dlpi_share_block(dlpi_share *h, uint32_t i) {
+    return (dlpi_cblock *)(void *)((uint8_t *)h + h->subscribers_at + i * h->subscriber_bytes);
+}
+static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
+    return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
+}
+
+/* Offsets of the parts; returns the bytes of all. */
+static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
+                                  uint32_t slots) {
+    const uint64_t line = DLPI_LINE;
+    *h = (dlpi_share){.sleepers = {.shared = 1},
+                      .mode = mode,
+                      .max_subscribers = subscribers,
+                      .n_slots = slots,
+                      .takers_at = sizeof *h};
+    h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
+    h->subscribers_at = h->admits_at + subscribers * sizeof(dlpi_admit);
+    h->subscriber_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
+    return h->subscribers_at + subscribers * h->subscriber_bytes;
+}
+
+/* ---- the scheduler's side ---- */
+
+/* Batch + 1 that slot k has; 0: none yet. */
+static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
+    return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+}
+
+/* Must the scheduler leave batch b, in the slot of this word, to the subscriber? */
+static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_t *word,
+                              uint64_t b) {
+    uint64_t was = dlpi_offer_look(word), at;
+    if (was == b + 1) return false;
+    if (!dlpi_offer_open(was, b)) return true;                       /* it holds it */
+    at = dlpi_credit_seen(&k->cursor);                               /* H3 <- H3 */
+    return b - (at < join ? join : at) < dlpi_credit_seen(&k->keep); /* H6 <- H6 */
+}
+
+/* Is subscriber i, of those in the set, to have batch b? */
+static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
+    uint64_t join = DLPI_LOAD_RLX(&dlpi_share_admit(p->share, i)->join); /* H2: our own */
+    return (set >> i & 1) != 0 && join <= b;
+}
+
+/* Have those in the set, which the pipe waits for, given back batch b, in slot k? */
+static bool dlpi_share_each_gave(dlp_pipe *p, uint64_t waited, uint32_t k, uint64_t b) {
+    for (uint32_t i = 0; i < p->share->max_subscribers; i++)
+        if (dlpi_share_has(p, waited, i, b) &&
+            !dlpi_offer_over(&dlpi_share_released(p->share, i)[k], b)) /* H4 <- H4 */
+            return false;
+    return true;
+}
+
+/* May slot k, which all others have given back, be used again? Nobody waits for the subscribers in
+   the set. They lose what the slot has, but none of them does if one has taken it. */
+static bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
+    dlpi_share *h = p->share;
+    uint64_t b = dlpi_share_given(p, k) - 1;
+    if (b + 1 == 0 || late == 0) return true;
+    for (uint32_t i = 0; i < h->max_subscribers; i++)
+        if (dlpi_share_has(p, late, i, b) &&
+            dlpi_behind_keeps(dlpi_share_block(h, i), dlpi_share_admit(h, i)->join,
+                              &dlpi_share_released(h, i)[k], b))
+            return false;
+    for (uint32_t i = 0; i < h->max_subscribers; i++)
+        if (dlpi_share_has(p, late, i, b) &&
+            !dlpi_offer_withdraw(&dlpi_share_released(h, i)[k], b)) /* H4 <-> H4 */
+            return false;
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-subscriber  A SUBSCRIBER TAKES BATCHES
+   What a subscriber of another program and an out of this process have alike: which batch comes
+   next, to take it, to give it back, and to wait. The two differ in how they find the words that
+   are named here, and in what they show of a batch (dlpi_subscriber_ops). */
+
+typedef struct dlpi_loan { /* a batch that is held */
+    dlp_batch batch;
+    dlp_tensor fields[DLP_MAX_FIELDS];
+    uint8_t *valid;
+    uint64_t b;
+    uint32_t slot;
+    bool used;
+} dlpi_loan;
+
+typedef struct dlpi_subscriber dlpi_subscriber;
+
+typedef struct dlpi_subscriber_ops {
+    int (*next)(dlpi_subscriber *c, dlp_batch **out); /* DLP_OK, DLP_EMPTY, or why there is none */
+    int (*show)(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan); /* fill the loan's batch */
+    void (*wake)(const dlpi_subscriber *c); /* a slot may be free: wake the scheduler */
+    int (*rest)(dlpi_subscriber *c);        /* while it waits: DLP_OK, or what is wrong */
+} dlpi_subscriber_ops;
+
+struct dlpi_subscriber {
+    const dlpi_subscriber_ops *ops;
+    uint8_t *slots; /* [n_slots] */
+    uint64_t slot_stride;
+    const uint32_t *order; /* [ring] slots of the batches */
+    uint64_t final_at;     /* in a slot: words of the stage whose batches it takes */
+    dlpi_ctl *ctl;
+    dlpi_share *share;
+    dlpi_cblock *mine;
+    uint64_t *released;
+    uint32_t n_slots, ring, index, max_held, n_held, behind;
+    bool paces; /* its cursor is a credit: what it takes makes room */
+    bool admitted;
+    bool waits; /* in next */
+    bool stays; /* it was admitted when it began to sleep, and has its bit */
+    dlpi_wait_rule wait;
+    uint64_t cursor, present, missed;
+    int rc; /* of next; DLP_EMPTY: wait */
+    uint64_t until;
+    dlp_batch **out;
+    dlpi_loan *loans; /* [max_held] */
+    dlp_error err;
+};
+
+static dlpi_bslot *dlpi_subscriber_slot(const dlpi_subscriber *c, uint32_t s) {
+    return (dlpi_bslot *)(void *)(c->slots + s * c->slot_stride);
+}
+
+/* Say how many offers are its own: those that it has a place for. */
+static void dlpi_subscriber_keep(dlpi_subscriber *c) {
+    uint64_t n = c->behind == DLP_FULL_DROP_NEW ? c->max_held - c->n_held : c->waits;
+    uint64_t was = DLPI_LOAD_RLX(&c->mine->keep); /* our own */
+    if (c->behind == DLP_FULL_WAIT || n == was) return;
+    dlpi_credit_publish(&c->mine->keep, n); /* H6 -> H6, B1 */
+    if (n < was) c->ops->wake(c);
+}
+
+static void dlpi_subscriber_leave(dlpi_subscriber *c) {
+    dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+    c->ops->wake(c);
+}
+
+static int dlpi_subscriber_fail(dlpi_subscriber *c, int code, const char *message) {
+    if (c->err.code == 0) dlpi_error_set(&c->err, code, "", "%s", message);
+    return c->err.code;
+}
+
+static int dlpi_subscriber_lend(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlpi_loan *loan = c->loans;
+    int rc;
+    while (loan->used) loan++;
+    if ((rc = c->ops->show(c, s, loan)) != DLP_OK) return rc;
+    loan->batch.sequence = b;
+    loan->batch.internal = loan;
+    loan->b = b;
+    loan->slot = s;
+    loan->used = true;
+    c->n_held++;
+    DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+    *out = &loan->batch;
+    return DLP_OK;
+}
+
+/* Give back what slot s has: batch b. */
+static void dlpi_subscriber_give(dlpi_subscriber *c, uint64_t b, uint32_t s) {
+    dlpi_offer_give(&c->released[s], b); /* H4 -> H4 */
+    c->ops->wake(c);
+}
+
+/* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
+static int dlpi_subscriber_have(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
+    if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
+        dlpi_subscriber_give(c, b, s);
+        return DLP_SKIP;
+    }
+    if (dlpi_first_look(&slot->failed) == 1) { /* F1 <- F1 */
+        dlp_error e = slot->error;
+        dlpi_error_end(&e);
+        if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
+        c->err = e;
+        dlpi_subscriber_give(c, b, s);
+        return e.code;
+    }
+    return dlpi_subscriber_lend(c, b, s, out);
+}
+
+static bool dlpi_subscriber_is_ready(const dlpi_subscriber *c, uint64_t b, uint32_t s) {
+    const uint8_t *ready = (const uint8_t *)dlpi_subscriber_slot(c, s) + c->final_at;
+    return dlpi_ready_is(dlpi_gather_ready((const uint64_t *)(const void *)ready),
+                         b); /* Y1 <- Y1 */
+}
+
+/* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
+static int dlpi_subscriber_ready(dlpi_subscriber *c, uint64_t b, uint32_t *s) {
+    const dlpi_bslot *slot;
+    uint64_t header;
+    *s = DLPI_LOAD_RLX(&c->order[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
+    if (*s >= c->n_slots)
+        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
+    slot = dlpi_subscriber_slot(c, *s);
+    header = dlpi_claim_head_now(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
+    return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
+}
+
+/* The batch at the cursor, for a subscriber that the pipe waits for. */
+static int dlpi_subscriber_each(dlpi_subscriber *c, dlp_batch **out) {
+    for (;;) {
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
+        uint64_t tail = dlpi_credit_seen(&c->ctl->tail);           /* T1 <- T1 */
+        uint32_t s;
+        int rc;
+        if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
+        rc = dlpi_subscriber_ready(c, c->cursor, &s);
+        if (rc == DLP_SKIP)
+            return dlpi_subscriber_fail(c, DLP_ERR_STATE, "the pipe took this subscriber for dead");
+        if (rc != DLP_OK) return rc;
+        rc = dlpi_subscriber_have(c, c->cursor, s, out);
+        c->cursor++;
+        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        if (c->paces) c->ops->wake(c);                    /* a credit, if all others took it */
+        if (rc != DLP_SKIP) return rc;
+    }
+}
+
+/* Not waited for: what of batches [from, tail) is offered still lies in slots, maybe far behind
+   the ring. The oldest of them; or the oldest that is not ready. Returns its
+   number, or tail; s: its slot. */
+static uint64_t dlpi_subscriber_offered(const dlpi_subscriber *c, uint64_t from, uint64_t tail,
+                                        bool not_ready, uint32_t *s) {
+    uint64_t found = tail;
+    for (uint32_t k = 0; k < c->n_slots; k++) {
+        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
+        uint64_t gen = dlpi_gen(dlpi_claim_head_now(&slot->header)); /* P1 <- P1 */
+        uint64_t at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
+        if (at < from || at >= found) continue;
+        if (!dlpi_offer_open(dlpi_offer_look(&c->released[k]), at)) continue; /* H4 <- H4 */
+        if (not_ready && dlpi_subscriber_is_ready(c, at, k)) continue;
+        found = at;
+        *s = k;
+    }
+    return found;
+}
+
+/* The cursor goes on; what is between was not for this one. */
+static void dlpi_subscriber_pass(dlpi_subscriber *c, uint64_t to) {
+    if (to == c->cursor) return;
+    c->missed += to - c->cursor;
+    c->cursor = to;
+    DLPI_STORE_RLX(&c->mine->missed, c->missed); /* for people */
+    dlpi_credit_publish(&c->mine->cursor, to);   /* H3 -> H3 */
+}
+
+/* Not waited for: the oldest batch that is there; of those that are ready the newest max_held. */
+static int dlpi_subscriber_late(dlpi_subscriber *c, dlp_batch **out) {
+    for (;;) {
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
+        uint64_t tail = dlpi_credit_seen(&c->ctl->tail), from = c->cursor, b, ends; /* T1 <- T1 */
+        int rc;
+        if (c->behind == DLP_FULL_KEEP_NEWEST) {
+            ends = dlpi_subscriber_offered(c, from, tail, true, &s);
+            if (ends - from > c->max_held - c->n_held) from = ends - (c->max_held - c->n_held);
+        }
+        b = dlpi_subscriber_offered(c, from, tail, false, &s);
+        dlpi_subscriber_pass(c, b);
+        if (b == tail) return over ? DLP_END : DLP_EMPTY;
+        if (!dlpi_subscriber_is_ready(c, b, s)) return DLP_EMPTY;
+        if (!dlpi_offer_take(&c->released[s], b)) continue; /* H4 <-> H4 */
+        c->cursor = b + 1;
+        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        rc = dlpi_subscriber_have(c, b, s, out);
+        dlpi_subscriber_keep(c);
+        if (rc != DLP_SKIP) return rc;
+    }
+}
+
+/* ---- a subscriber waits ---- */
+
+/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
+static bool dlpi_subscriber_look(void *who) {
+    dlpi_subscriber *c = who;
+    const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
+    if (c->rc == DLP_EMPTY) c->rc = c->ops->next(c, c->out);
+    if (c->rc == DLP_EMPTY && stop != 0) c->rc = DLP_STOPPED;
+    return c->rc != DLP_EMPTY || c->stays != c->admitted;
+}
+
+/* Returns how long a sleep may last; 0: the wait is over. */
+static uint64_t dlpi_subscriber_rest(void *who) {
+    dlpi_subscriber *c = who;
+    const uint64_t now = dlpi_now_ns();
+    const int rc = c->ops->rest(c);
+    if (rc != DLP_OK) c->rc = rc;
+    if (c->rc == DLP_EMPTY && now >= c->until) c->rc = DLP_TIMEOUT;
+    if (c->rc != DLP_EMPTY) return 0;
+    return c->until - now < DLPI_SLEEP_NS ? c->until - now : DLPI_SLEEP_NS;
+}
+
+static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_subscriber_rest,
+                                                    NULL, NULL};
+
+/* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
+   it alone. The scheduler wakes all when it admits one. */
+static int dlpi_subscriber_await(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
+    c->out = out;
+    c->rc = DLP_EMPTY;
+    c->until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    c->stays = c->admitted;
+    if (timeout_ms != 0) dlpi_wait_awake(dlpi_subscriber_look, c, &c->wait, false, false, c->until);
+    while (c->rc == DLP_EMPTY) {
+        c->stays = c->admitted;
+        dlpi_wait_asleep(&dlpi_subscriber_waits, c, &c->share->sleepers,
+                         c->stays ? UINT64_C(1) << c->index : 0);
+    }
+    return c->rc;
+}
+
+/* The next batch, or wait for one. */
+static int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
+    rc = c->ops->next(c, out);
+    if (rc != DLP_EMPTY) return rc;
+    c->waits = true;
+    dlpi_subscriber_keep(c);
+    rc = dlpi_subscriber_await(c, out, timeout_ms);
+    c->waits = false;
+    dlpi_subscriber_keep(c);
+    return rc;
+}
+
+static int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *batch) {
+    for (uint32_t i = 0; i < c->max_held; i++) {
+        dlpi_loan *loan = &c->loans[i];
+        if (batch != &loan->batch || !loan->used) continue;
+        loan->used = false;
+        c->n_held--;
+        DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+        dlpi_subscriber_keep(c);
+        dlpi_subscriber_give(c, loan->b, loan->slot);
+        return DLP_OK;
+    }
+    return DLP_ERR_ARG;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
    Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
    several in flight: the stage has the second of the two tables of its kind then, and a worker an
@@ -15405,6 +15970,19 @@ static bool dlpi_link_in_order(const dlpi_seen *s, int32_t stage) {
     return stage >= 0 && s->stages[stage].ops != NULL && s->stages[stage].ops->in_order;
 }
 
+/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
+    const int32_t from = s->work[s->n_work - 1 - (s->n_work > 1 && dlpi_seen_buffers(s) > 0)];
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        dlp_link *l;
+        if (s->stages[i].ops == NULL || s->stages[i].ops->sharing == NULL) continue;
+        l = dlpi_link_add(s, out, n, from, (int32_t)i);
+        if (!dlpi_link_in_order(s, from)) l->kind = DLP_LINK_GATHER;
+        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
+        l->bytes = dlpi_times(sizeof(uint64_t), s->n_slots);
+    }
+}
+
 /* Into the stages that work on slots, and out of the last of them. */
 static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
     for (uint32_t k = 0; k <= s->n_work; k++) {
@@ -15440,6 +16018,7 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
         l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
+    dlpi_links_shared(s, out, &n);
     if (dlpi_seen_buffers(s) == 0) return n;
     l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
     l->capacity = dlpi_seen_buffers(s);
@@ -15522,7 +16101,8 @@ enum {
     DLPI_NODE_LOADS = 16,   /* it loads parts */
     DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
     DLPI_NODE_FINDS = 64,   /* a window may follow it */
-    DLPI_NODE_PASSES = 128  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_OUT = 256     /* it may take records from any row above it */
 };
 
 typedef struct dlpi_verb {
@@ -15548,6 +16128,7 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -15633,6 +16214,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                            i == 0 ? "be NULL: this row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
                        "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
                        "order of the data",
@@ -15661,6 +16243,12 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: the queue after this node has none to choose", node->queue.capacity);
+    rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
+                     (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
+                     : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
+                                                     : 0,
+                     "DLP_FULL_* of an out or a push, else 0");
+    if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
                        node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }
@@ -16793,8 +17381,10 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (dlpi_is_shared(p) && q->d.agree != NULL)
-        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
-                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
+                           "%s is given; leave it out with agree: only the consumer sees ends that "
+                           "ranks agree on",
+                           p->sharing->words);
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
@@ -20152,6 +20742,244 @@ static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-outs       OUTS BESIDE THE FIRST
+   An out is a subscriber that is attached from the start, inside the process (>>impl-share). It is
+   a stage without workers, so that it has a name, a row in the statistics and areas of the region.
+   present is odd from before the first batch, and even after dlp_out_close: from then on the
+   scheduler looks at none of its words.
+
+   label  atomic         written by                            read by
+   OU1    users          the pipe, and each out that is found  who leaves last frees the pipe
+
+   OU1 is one counter for the life of the memory, not for slots. A batch that is held needs no count
+   of its own, since its out is not closed. */
+
+struct dlp_out {
+    dlpi_subscriber c;
+    dlp_pipe *p;
+    uint8_t *valid;    /* [capacity][batch_rows] of its loans */
+    uint64_t *holds;   /* [capacity] in the region: batch + 1 of each loan, 0: none; for people */
+    uint32_t capacity; /* of its row */
+    int32_t full;      /* DLP_FULL_* */
+    bool host;         /* it reads the node before the transfer */
+    bool found;
+    uint32_t users; /* OU1 of the first of them: closes to come until the pipe is freed */
+};
+
+static const dlpi_stage_ops dlpi_out_ops;
+
+/* The first stage from number `at` on that is an out, or NULL. */
+static dlpi_stage *dlpi_out_from(dlp_pipe *p, int at) {
+    for (; at < p->n_stages; at++)
+        if (p->stages[at].ops == &dlpi_out_ops) return &p->stages[at];
+    return NULL;
+}
+
+/* Place of an out among the outs; of NULL: how many there are. */
+static uint32_t dlpi_out_place(dlp_pipe *p, const dlpi_stage *st) {
+    uint32_t n = 0;
+    for (const dlpi_stage *at = dlpi_out_from(p, 0); at != NULL && at != st; n++)
+        at = dlpi_out_from(p, at->id + 1);
+    return n;
+}
+
+/* ---- the scheduler's side ---- */
+
+/* Slots that outs may hold, beside those that the consumer may hold. */
+static uint64_t dlpi_outs_hold(const dlp_pipe *p) {
+    uint64_t n = 0;
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops == &dlpi_out_ops) n += ((dlp_out *)p->stages[i].self)->capacity;
+    return n;
+}
+
+static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
+    const uint64_t b = dlpi_share_given(p, k) - 1;
+    uint64_t waited = 0, late = 0;
+    if (b + 1 == 0) return true;
+    for (uint32_t i = 0; i < p->share->max_subscribers; i++) {
+        const dlpi_cblock *block = dlpi_share_block(p->share, i);
+        if ((dlpi_credit_seen(&block->present) & 1) == 0) continue; /* H2 <- H2 */
+        if (block->behind == DLP_FULL_WAIT)
+            waited |= UINT64_C(1) << i;
+        else
+            late |= UINT64_C(1) << i;
+    }
+    return dlpi_share_each_gave(p, waited, k, b) && dlpi_share_withdraw(p, late, k);
+}
+
+/* Add a user of the pipe's memory, or (UINT32_MAX) take one off. Returns how many are left. */
+static uint32_t dlpi_outs_users(dlp_pipe *p, uint32_t n) {
+    dlp_out *first = dlpi_out_from(p, 0)->self;
+    return DLPI_ADD_SEQ(&first->users, n) + n; /* OU1 */
+}
+
+/* A user of the pipe's memory leaves. Returns true if it was the last. */
+static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX) == 0; }
+
+static const dlpi_sharing_ops dlpi_outs_sharing = {
+    .words = "a second out",
+    .keep = dlpi_role_no,
+    .over = dlpi_role_no,
+    .may_schedule = dlpi_role_yes,
+    .slot_free = dlpi_outs_slot_free,
+    .holds = dlpi_outs_hold,
+    .leave = dlpi_outs_leave,
+};
+
+/* ---- an out as a subscriber ---- */
+
+static int dlpi_out_try(dlpi_subscriber *c, dlp_batch **out) {
+    if (dlpi_stopped(((dlp_out *)(void *)c)->p)) return DLP_STOPPED;
+    if (c->err.code != 0) return c->err.code;
+    return c->behind == DLP_FULL_WAIT ? dlpi_subscriber_each(c, out) : dlpi_subscriber_late(c, out);
+}
+
+/* A callback that saw a stop may have done nothing, so a batch is not shown after one. */
+static int dlpi_out_show(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan) {
+    dlp_out *o = (dlp_out *)(void *)c;
+    if (dlpi_stopped(o->p)) return DLP_STOPPED;
+    dlpi_batch_view_init(o->p, s, &loan->batch, loan->fields);
+    dlpi_batch_view_to(o->p, s, &loan->batch, loan->fields, loan->valid);
+    DLPI_STORE_RLX(&o->holds[loan - c->loans], loan->batch.sequence + 1); /* for people */
+    return DLP_OK;
+}
+
+static void dlpi_out_wake(const dlpi_subscriber *c) {
+    dlpi_wake_scheduling(((const dlp_out *)(const void *)c)->p);
+}
+
+static int dlpi_out_rest(dlpi_subscriber *c) {
+    DLPI_UNUSED(c);
+    return DLP_OK;
+}
+
+static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show, dlpi_out_wake,
+                                                    dlpi_out_rest};
+
+/* ---- building ---- */
+
+static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_out *o = st->self;
+    const char *bad = p->lender_stage  ? "with a split: its views are the trainer's alone"
+                      : p->d.unordered ? "with unordered = 1: an out has its batches in their order"
+                                       : NULL;
+    if (bad != NULL)
+        return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
+                           "out \"%s\" can't stand beside another "
+                           "out %s",
+                           st->name, bad);
+    return dlpi_within(p, st->name, "queue.capacity", o->capacity, 1, 256, "0..256");
+}
+
+static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
+    const uint32_t n = dlpi_out_place(p, NULL);
+    dlpi_share h;
+    if (dlpi_out_place(p, st) == 0)
+        dlpi_area_told(p, DLPI_REC_SHARE, DLPI_PLAN_RECORDS, "outs: who has which slot",
+                       dlpi_share_layout(&h, 0, n, p->n_slots), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint64_t),
+                  ((const dlp_out *)st->self)->capacity, DLPI_LINE);
+}
+
+static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const uint64_t n = ((const dlp_out *)st->self)->capacity;
+    out[0] = (dlpi_block){offsetof(dlp_out, c.loans), dlpi_times(n, sizeof(dlpi_loan))};
+    out[1] = (dlpi_block){offsetof(dlp_out, valid), dlpi_times(n, p->batch_rows)};
+    return 2;
+}
+
+/* Lay out what all outs share. They are woken by the first stage that one of them reads. */
+static void dlpi_outs_live(dlp_pipe *p) {
+    dlpi_share *h = p->share;
+    dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
+    h->sleepers.shared = p->others != 0;
+    h->after = (uint32_t)p->n_work - 1;
+}
+
+/* Attach the out: it has all batches from the first one on. */
+static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
+    const uint32_t place = dlpi_out_place(p, st);
+    dlp_out *o = st->self;
+    const uint32_t after = (uint32_t)p->n_work - 1 - o->host;
+    dlpi_subscriber *c = &o->c;
+    if (place == 0) dlpi_outs_live(p);
+    if (after < p->share->after) p->share->after = after;
+    o->holds = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_OWN_LINK), 0);
+    for (uint32_t i = 0; i < o->capacity; i++)
+        c->loans[i].valid = o->valid + (size_t)i * p->batch_rows;
+    c->ops = &dlpi_out_inside;
+    c->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
+    c->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
+    c->order = p->order_ring;
+    c->final_at = p->work[after]->stage_words_offset + offsetof(dlpi_stage_words, ready);
+    c->ctl = p->ctl;
+    c->share = p->share;
+    c->mine = dlpi_share_block(p->share, place);
+    c->released = dlpi_share_released(p->share, place);
+    c->n_slots = p->n_slots;
+    c->ring = p->ring;
+    c->index = place;
+    c->max_held = c->mine->max_held = o->capacity;
+    c->behind = c->mine->behind = (uint32_t)o->full;
+    c->mine->pid = (int32_t)getpid();
+    c->admitted = true;
+    c->wait = p->wait;
+    c->present = 1;
+    dlpi_subscriber_keep(c);
+    dlpi_credit_publish(&c->mine->present, c->present); /* H2: before there is a scheduler */
+}
+
+/* By observers: what the out may hold, holds, missed, and its policy. */
+static bool dlpi_out_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int own = DLPI_OWN(stage, DLPI_OWN_LINK);
+    uint64_t *to = s->figures.stages[stage].own;
+    uint64_t at = 0, bytes = 0, i = 0, policy;
+    for (int32_t k = 0; k < stage; k++) i += s->stages[k].ops == &dlpi_out_ops;
+    to[DLP_OUT_CAPACITY] = words->areas[own].count;
+    if (!dlpi_words_count(words, own, UINT64_MAX, false, &to[DLP_OUT_HELD]) ||
+        !dlpi_word_at(words, DLPI_REC_SHARE, 0, offsetof(dlpi_share, subscribers_at), 8, &at) ||
+        !dlpi_word_at(words, DLPI_REC_SHARE, 0, offsetof(dlpi_share, subscriber_bytes), 8, &bytes))
+        return false;
+    at = dlpi_sum(at, dlpi_times(i, bytes));
+    if (!dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, missed)), 8,
+                      &to[DLP_OUT_MISSED]) ||
+        !dlpi_word_at(words, DLPI_REC_SHARE, 0, dlpi_sum(at, offsetof(dlpi_cblock, behind)), 4,
+                      &policy))
+        return false;
+    to[DLP_OUT_FULL] = policy;
+    s->figures.stages[stage].ready = to[DLP_OUT_HELD]; /* the depth of its link */
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_out_ops = {
+    .kind = DLP_STAGE_OUT,
+    .rank = 11,
+    .many = 1,
+    .self_bytes = sizeof(dlp_out),
+    .check = dlpi_out_check,
+    .layout = dlpi_out_layout,
+    .blocks = dlpi_out_blocks,
+    .live = dlpi_out_live,
+    .seen = dlpi_out_seen,
+    .sharing = &dlpi_outs_sharing,
+};
+
+/* Add an out beside the first one. host: it reads the node before the transfer. */
+static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
+    dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
+    dlp_out *o;
+    if (st == NULL) return p->err.code;
+    o = st->self;
+    o->p = p;
+    o->capacity = queue->capacity != 0 ? queue->capacity : 1;
+    o->full = queue->full;
+    o->host = host;
+    o->users = 1; /* the pipe itself */
+    return dlpi_added(p, st, DLP_OK);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
 
@@ -23305,7 +24133,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
-    p->n_slots = p->prefetch + p->max_held;
+    p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));
@@ -24139,7 +24967,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     }
 }
 
-static void dlpi_free(dlp_pipe *p) {
+static void dlpi_free_all(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     p->beside->end(p);
@@ -24152,6 +24980,11 @@ static void dlpi_free(dlp_pipe *p) {
     dlpi_selves_free(p);
     dlpi_blocks_have(p, NULL, false);
     free(p);
+}
+
+/* The consumer is done with the pipe. */
+static void dlpi_free(dlp_pipe *p) {
+    if (p->sharing->leave(p)) dlpi_free_all(p);
 }
 
 static int dlpi_shut(dlp_pipe *p) {
@@ -28097,6 +28930,14 @@ static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)
 static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
                                              dlpi_push_read, dlpi_push_failed};
 
+/* The policy, as the queue of a node says it. */
+static int32_t dlpi_push_full(const dlp_push *s) {
+    static const int32_t full[] = {[DLP_PUSH_WAIT] = DLP_FULL_WAIT,
+                                   [DLP_PUSH_REFUSE] = DLP_FULL_REFUSE,
+                                   [DLP_PUSH_NEWEST] = DLP_FULL_KEEP_NEWEST};
+    return full[s->was.full];
+}
+
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
     dataset->n_items = 0;
     dataset->fields = s->fields;
@@ -31784,6 +32625,29 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     return busy / (double)s->batches;
 }
 
+/* Slots that outs beside the first may hold. */
+static uint64_t dlpi_outs_slots(const dlp_stats *s) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++)
+        if (s->stages[i].kind == DLP_STAGE_OUT) n += s->stages[i].own[DLP_OUT_CAPACITY];
+    return n;
+}
+
+/* What an out beside the first holds and missed. */
+static void dlpi_explain_out(dlpi_text *t, const dlp_stage_stats *g) {
+    const uint64_t *own = g->own;
+    if (g->kind != DLP_STAGE_OUT) return;
+    dlpi_text_add(t, "Out: '%.31s' holds %" PRIu64 " of %" PRIu64 " batch%s", g->name,
+                  own[DLP_OUT_HELD], own[DLP_OUT_CAPACITY], own[DLP_OUT_CAPACITY] == 1 ? "" : "es");
+    if (own[DLP_OUT_FULL] == DLP_FULL_WAIT)
+        dlpi_text_add(t, "; the pipe waits for this out if it is slow.\n");
+    else
+        dlpi_text_add(t, " and missed %" PRIu64 "; it %s, and the pipe never waits for it.\n",
+                      own[DLP_OUT_MISSED],
+                      own[DLP_OUT_FULL] == DLP_FULL_DROP_NEW ? "keeps the oldest batches"
+                                                             : "goes on with the newest batches");
+}
+
 /* What rows of documents lack and, in windows, what makes that less. */
 static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
     if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
@@ -31965,7 +32829,9 @@ enum {
     X(REST, s->plan_bytes > 0, "Memory: {plan} are planned, with ") \
     X(REST, chunks, "records of {slots} chunks") \
     X(REST, !chunks, "{slots} batch slots") \
-    X(REST, true, " (prefetch_factor {prefetch_factor} + max_held {max_held}).\n")
+    X(REST, true, " (prefetch_factor {prefetch_factor} + max_held {max_held}") \
+    X(REST, !chunks && x->others > 0, " + {others} of outs") \
+    X(REST, true, ").\n")
 
 /* Fields that are told as they are. */
 #define DLPI_COUNTS(X) \
@@ -31983,7 +32849,8 @@ enum {
     X(elapsed, span, s->elapsed_ns) X(rate, of, l->rate) \
     X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
     X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
-    X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
+    X(more, int, (int64_t)x->f.more) X(others, int, (int64_t)x->others) \
+    X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
     X(part_wait, percent, (double)s->part_wait_ns / l->ns) \
     X(step, span, (double)s->step_ns / (double)s->batches) \
     X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \
@@ -32044,7 +32911,8 @@ typedef struct dlpi_tale {
     const dlp_tune_note *k;   /* and the tuner's decision */
     dlpi_foretold f;
     char first_skip[640];
-    bool open; /* a sentence's line is not ended */
+    uint64_t others; /* slots for outs */
+    bool open;       /* a sentence's line is not ended */
 } dlpi_tale;
 
 typedef struct dlpi_counted {
@@ -32136,6 +33004,7 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
         for (int i = 0; i < ((each >> group & 1) ? x->l->n : 1); i++) {
             if (each >> group & 1) x->g = &x->s->stages[i];
             if (group == DLPI_OF_PACKING) dlpi_explain_packing(x->t, x->g);
+            if (group == DLPI_OF_TUNED) dlpi_explain_out(x->t, x->g);
             dlpi_tell(x, group);
         }
 }
@@ -32170,6 +33039,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_tale x = {.t = &t, .s = s, .l = &l, .v = &v, .g = s->stages, .k = s->tune};
     const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
+    x.others = dlpi_outs_slots(s);
     dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
     dlpi_tell_limit(&x);
     x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];
@@ -33153,8 +34023,8 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (dlpi_is_shared(p))
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
-                              "a pipe with subscribers goes on only");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, p->sharing->words,
+                              "a pipe with %s goes on only", p->sharing->words);
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;
@@ -34105,9 +34975,14 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     dlp_fetch_desc f = {.workers = node->workers};
     dlp_dataset ds = {.n_items = 0};
+    const int32_t asked = node->queue.full;
+    int32_t full;
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
+    full = dlpi_push_full(node->push.source);
+    if (asked != 0 && asked != full)
+        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
                                                     .rank = t->d->rank,
                                                     .world_size = t->d->world_size,
@@ -34561,7 +35436,110 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* ---- batch, transfer, out ---- */
+/* ---- out: the last rows of a table ---- */
+
+/* The last row that is no out. */
+static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
+    const dlp_node *node = t->nodes;
+    while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
+    return node;
+}
+
+/* The row that an out reads, or NULL. */
+static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
+    if (node->from == NULL) return node - 1;
+    for (uint32_t i = 0; i < t->at; i++)
+        if (strcmp(t->nodes[i].name, node->from[0]) == 0) return &t->nodes[i];
+    return NULL;
+}
+
+/* The first out: dlp_pipe_next gives its batches, and it waits for all of them. */
+static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
+    int rc =
+        dlpi_within(t->p, node->name, "queue.capacity", node->queue.capacity, 0, 256, "0..256");
+    if (rc != DLP_OK) return rc;
+    if (node->queue.full != DLP_FULL_WAIT)
+        return dlpi_bad(t->p, node->name, "queue.full",
+                        "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
+    if (asked != 0 && each != 0 && asked != each)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0, or as max_held of the pipe's desc",
+                        each);
+    if (each != 0) t->p->d.max_held = each;
+    return DLP_OK;
+}
+
+static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
+    const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
+    const bool first = node == last + 1;
+    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
+        return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
+    if (reads != NULL && reads->verb == DLP_OUT)
+        return dlpi_node_bad(t, node, "stands behind an out; name the node that it reads in from");
+    if (reads != last && (reads != host || host == NULL || first))
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                           "node \"%s\" reads \"%.31s\"; %s out reads \"%s\"%s%s%s", node->name,
+                           node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
+                           last->name, host && !first ? " or \"" : "",
+                           host && !first ? host->name : "", host && !first ? "\"" : "");
+    if (first) return dlpi_out_first(t, node);
+    if (reads == last && host != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                           "node \"%s\" reads the transfer, whose buffers are the first out's; "
+                           "read \"%s\", the batches before it",
+                           node->name, host->name);
+    if (t->ops->out == NULL) return dlpi_node_bad(t, node, "is a second out, and there is one");
+    return t->ops->out(t->p, &node->queue, reads == host);
+}
+
+/* ---- outs beside the first: public calls ---- */
+
+DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out) {
+    dlpi_stage *st;
+    dlp_out *o;
+    if (p == NULL || name == NULL || out == NULL) return DLP_ERR_ARG;
+    if (!p->started || p->closing) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    st = dlpi_out_from(p, 0);
+    while (st != NULL && strcmp(st->name, name) != 0) st = dlpi_out_from(p, st->id + 1);
+    if (st == NULL) return DLP_ERR_ARG;
+    o = st->self;
+    if (o->found) return DLP_ERR_STATE;
+    o->found = true;
+    dlpi_outs_users(p, 1);
+    *out = o;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_out_next(dlp_out *out, dlp_batch **batch, int timeout_ms) {
+    if (out == NULL || batch == NULL) return DLP_ERR_ARG;
+    if (dlpi_forked(out->p)) return DLP_ERR_FORKED;
+    return dlpi_subscriber_next(&out->c, batch, timeout_ms);
+}
+
+DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch) {
+    const dlpi_loan *loan = (const dlpi_loan *)(const void *)batch;
+    int rc;
+    if (out == NULL || batch == NULL) return DLP_ERR_ARG;
+    if (dlpi_forked(out->p)) return DLP_ERR_FORKED;
+    rc = dlpi_subscriber_release(&out->c, batch);
+    if (rc == DLP_OK) DLPI_STORE_RLX(&out->holds[loan - out->c.loans], UINT64_C(0)); /* people */
+    return rc;
+}
+
+DLPDEF uint64_t dlp_out_missed(const dlp_out *out) { return out != NULL ? out->c.missed : 0; }
+
+DLPDEF void dlp_out_close(dlp_out *out) {
+    if (out == NULL || dlpi_forked(out->p)) return;
+    for (uint32_t i = 0; i < out->capacity; i++)
+        DLPI_STORE_RLX(&out->holds[i], UINT64_C(0)); /* for people */
+    dlpi_subscriber_leave(&out->c);
+    if (dlpi_outs_leave(out->p)) dlpi_free_all(out->p);
+}
+
+/* ---- batch, transfer ---- */
 
 /* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
    desc. With turns each worker of the first fetch has so many. */
@@ -34611,12 +35589,6 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
                                                   .threaded = node->workers.num_workers});
 }
 
-static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
-    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
-    return t->at + 1 == t->n ? DLP_OK
-                             : dlpi_node_bad(t, node, "must be the last row: a pipe has one out");
-}
-
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
@@ -34631,7 +35603,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
     [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
-    [DLP_OUT] = {"out", dlpi_node_out_add, 0},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_CAPACITY | DLPI_NODE_OUT},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS},
@@ -34648,6 +35620,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .part = dlpi_ends_part,
     .ends = dlpi_ends_add,
     .see = dlpi_ends_see,
+    .out = dlpi_out_add,
 };
 
 static int dlpi_table_rows(dlpi_table *t) {

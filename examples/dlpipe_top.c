@@ -405,6 +405,22 @@ static void draw_extras(screen *to, const watch *w) {
     }
 }
 
+/* Outs beside the first, a line for each. */
+static void draw_outs(screen *to, const watch *w) {
+    static const char *const when_full[] = {"the pipe waits", "keeps the oldest",
+                                            "goes on with the newest"};
+    for (uint32_t i = 0; i < w->now.s.n_stages; i++) {
+        const dlp_stage_stats *g = &w->now.s.stages[i];
+        const uint64_t *own = g->own;
+        char picture[64];
+        if (g->kind != DLP_STAGE_OUT) continue;
+        bar(picture, to->columns >= 100 ? 40 : 12, &own[DLP_OUT_HELD], "#", own[DLP_OUT_CAPACITY]);
+        line(to, 0, "out    [%s] %.31s: # %" PRIu64 " held of %" PRIu64 "  missed %" PRIu64 "  %s",
+             picture, g->name, own[DLP_OUT_HELD], own[DLP_OUT_CAPACITY], own[DLP_OUT_MISSED],
+             own[DLP_OUT_FULL] < 3 ? when_full[own[DLP_OUT_FULL]] : "?");
+    }
+}
+
 /* The user's own figures, a line for each. */
 static void draw_counters(screen *to, const watch *w) {
     const dlp_stats *s = &w->now.s;
@@ -531,6 +547,7 @@ static void draw(screen *to, const watch *w, uint32_t *scroll) {
     draw_limit(to, w);
     draw_pool(to, w);
     draw_extras(to, w);
+    draw_outs(to, w);
     draw_counters(to, w);
     draw_oldest(to, w);
     draw_stages(to, w);
@@ -585,6 +602,22 @@ static void json_stage(const watch *w, uint32_t i, const char *before) {
            g->p50_ns, g->p95_ns, g->p99_ns, g->max_ns, g->ready, g->retried, g->replaced,
            g->left_out, (int)g->in_flight, (int)g->workers_max, (unsigned)g->cells,
            (unsigned)g->loaded, (unsigned)g->loading, (unsigned)g->in_use);
+}
+
+static void json_outs(const dlp_stats *s) {
+    const char *before = "";
+    printf("\"outs\":[");
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const uint64_t *own = s->stages[i].own;
+        if (s->stages[i].kind != DLP_STAGE_OUT) continue;
+        printf("%s{", before);
+        json_text("name", s->stages[i].name);
+        printf(",\"capacity\":%" PRIu64 ",\"held\":%" PRIu64 ",\"missed\":%" PRIu64 ",\"full\":%d}",
+               own[DLP_OUT_CAPACITY], own[DLP_OUT_HELD], own[DLP_OUT_MISSED],
+               (int)own[DLP_OUT_FULL]);
+        before = ",";
+    }
+    printf("],");
 }
 
 static void json_chunks(const dlp_chunk_stats *c) {
@@ -667,6 +700,7 @@ static void json(watch *w) {
            (unsigned)s->prefetch_factor, (unsigned)s->batch_size, s->plan_bytes, w->now.skips,
            s->cache_hits, s->cache_misses, s->cache_bytes, s->cache_capacity);
     if (s->chunks.cpu_buffers > 0) json_chunks(&s->chunks);
+    json_outs(s);
     printf("\"stages\":[");
     for (uint32_t i = 0; i < s->n_stages; i++) json_stage(w, i, i ? "," : "");
     printf("],\"links\":[");

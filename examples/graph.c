@@ -1,11 +1,11 @@
-/* Pipelines as tables: six of them, on data that are made up. For each table the program prints the
-   plan, which says what the pipe will take before anything is allocated, and the rows a second.
+/* Pipelines as tables: seven of them, on data that are made up. For each table the program prints
+   the plan, which says what the pipe will take before anything is allocated, and the rows a second.
 
      graph [-n items] [-w workers] [-k in_flight] [-q] [-g FILE] [TABLE ...]
 
    -n items of the list (20000), -w workers of each node that has some (2), -k reads at once (32),
-   -q: no plans, -g: nothing runs, and FILE becomes a picture (SVG) of the last table's plan.
-   TABLE: economic, classic, speeds, zipped, filtered or packed; none: all.
+    -q: no plans, -g: nothing runs, and FILE becomes a picture (SVG) of the last table's plan.
+    TABLE: economic, classic, speeds, zipped, filtered, packed or shards; none: all.
 
    The checksum is that of all rows in their order. It does not depend on workers or on -k.
    cc -O2 graph.c -lpthread */
@@ -14,6 +14,8 @@
 
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,17 +126,47 @@ static int said(const char *what, const dlp_error *err) {
     return fprintf(stderr, "%s: %s\n", what, text), 1;
 }
 
+/* What a second out has, in a thread of its own: a log that looks at some batches. */
+typedef struct logger {
+    pthread_t thread;
+    dlp_out *out;
+    uint64_t batches, missed;
+} logger;
+
+static void *logs(void *arg) {
+    logger *l = arg;
+    dlp_batch *b;
+    while (dlp_out_next(l->out, &b, -1) == DLP_OK) {
+        poll(NULL, 0, 1); /* it is slow, and the trainer does not wait for it */
+        l->batches++;
+        dlp_out_release(l->out, b);
+    }
+    l->missed = dlp_out_missed(l->out);
+    dlp_out_close(l->out);
+    return NULL;
+}
+
+/* Begin a log if the table has one. */
+static bool log_begins(logger *l, dlp_pipe *p) {
+    if (dlp_out_find(p, "log", &l->out) != DLP_OK) return false;
+    if (pthread_create(&l->thread, NULL, logs, l) == 0) return true;
+    dlp_out_close(l->out);
+    return false;
+}
+
 /* Returns 0, or 1 after an error. */
 static int run(const char *what, const dlp_node *nodes, uint32_t n) {
     const dlp_pipe_desc desc = {.seed = 1};
     static char text[8192];
     uint64_t rows = 0, hash = 0;
+    logger log = {.batches = 0};
+    bool logged;
     dlp_error err;
     dlp_plan plan;
     dlp_stats stats;
     dlp_pipe *p;
     dlp_batch *b;
-    int rc;
+    int rc, closed;
     if (dlp_nodes_plan(nodes, n, &desc, &plan, &err) != DLP_OK) return said(what, &err);
     dlp_plan_format(&plan, text, sizeof text);
     if (!quiet) printf("---- %s\n%s", what, text);
@@ -142,6 +174,7 @@ static int run(const char *what, const dlp_node *nodes, uint32_t n) {
         return perror(picture_file), 1;
     if (picture_file != NULL) return 0;
     if (dlp_pipe_open(&p, nodes, n, &desc, &err) != DLP_OK) return said(what, &err);
+    logged = log_begins(&log, p);
     while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         for (uint32_t f = 0; f < b->n_fields; f++) hash = hashed(hash, &b->fields[f]);
         rows += b->count;
@@ -151,7 +184,11 @@ static int run(const char *what, const dlp_node *nodes, uint32_t n) {
     if (rc == DLP_END && dlp_pipe_stats(p, &stats) == DLP_OK)
         printf("%s: %" PRIu64 " rows, %.0f rows/s, checksum %016" PRIx64 "\n", what, rows,
                (double)rows * 1e9 / (double)stats.elapsed_ns, hash);
-    return dlp_pipe_close(p) != DLP_OK || rc != DLP_END;
+    closed = dlp_pipe_close(p);
+    if (logged && pthread_join(log.thread, NULL) == 0)
+        printf("%s: the log had %" PRIu64 " batches and missed %" PRIu64 "\n", what, log.batches,
+               log.missed);
+    return closed != DLP_OK || rc != DLP_END;
 }
 
 /* ---- the tables ---- */
@@ -248,11 +285,34 @@ static int packed_rows(const char *name) {
     return run(name, DLP_NODES(nodes));
 }
 
+/* Shards of many pieces; the trainer has each batch, and a log has the newest one whenever it is
+   done with the batch before. */
+static int shards(const char *name) {
+    const dlp_node nodes[] = {
+        {.name = "shards", .verb = DLP_LIST, .list = {.n_items = items, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_document, .fields = &tokens, .n_fields = 1},
+         .workers = {.num_workers = workers}},
+        {.name = "cut",
+         .verb = DLP_EXPAND,
+         .expand = {.expand = cut, .max_out = LONGEST / PIECE, .fields = &piece, .n_fields = 1}},
+        {.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 1000}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH, .last = DLP_LAST_DROP}},
+        {.name = "train", .verb = DLP_OUT},
+        {.name = "log",
+         .from = (const char *[]){"batch", NULL},
+         .verb = DLP_OUT,
+         .queue = {.capacity = 1, .full = DLP_FULL_KEEP_NEWEST}}};
+    return run(name, DLP_NODES(nodes));
+}
+
 static const struct {
     const char *name;
     int (*run)(const char *name);
 } tables[] = {{"economic", economic}, {"classic", classic},   {"speeds", speeds},
-              {"zipped", zipped},     {"filtered", filtered}, {"packed", packed_rows}};
+              {"zipped", zipped},     {"filtered", filtered}, {"packed", packed_rows},
+              {"shards", shards}};
 
 /* Run the tables of this name, or all. Returns -1 if there is none, else as run. */
 static int run_named(const char *name) {

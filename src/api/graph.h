@@ -4,6 +4,7 @@
 #include "api/guard.h"  /* needs: guard */
 #include "api/loader.h"
 #include "api/mixing.h"
+#include "api/out.h"  /* needs: out */
 #include "api/pack.h" /* needs: pack */
 #include "api/push.h"
 #include "api/split.h" /* needs: split */
@@ -41,6 +42,7 @@
      DLP_TRANSFER   copies a batch to a device                 after the batch
      DLP_SPLIT      cuts a batch of one chunk into views       last (>>chunks)
      DLP_OUT        gives batches to the consumer              last; it can be left out
+                    the same batches, by name, to a thread     after the first out (>>outs)
 
    Expand    Directly after the list, no fetch writes the input: expand has its number alone.
    Workers   A node that names workers has workers of its own. The first fetch and the makers behind
@@ -159,19 +161,31 @@ enum {
                           the batch node is then for each worker of the first fetch */
 };
 
+/* What becomes of what a full queue has no room for. */
+enum {
+    DLP_FULL_WAIT = 0,    /* it waits for room */
+    DLP_FULL_DROP_NEW,    /* out: it keeps what it has, and misses newer batches */
+    DLP_FULL_KEEP_NEWEST, /* out: it goes on with the newest batches, and misses older ones */
+    DLP_FULL_REFUSE       /* push: a producer gets DLP_FULL */
+};
+
 /* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
    own to choose, a value is refused. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, expand, filter, pack, and the fetch before these: cells of
                           inputs, said in one of these rows. A fetch node of which fields end: cells
-                          of these fields */
+                          of these fields. The first out: max_held. Another out: batches that it
+                          may hold; 0: 1 */
     int32_t deal;      /* list: DLP_DEAL_* */
+    int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
+                          dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
 
 typedef struct dlp_node {
     const char *name;        /* required, of its own, 1..31 bytes */
-    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before */
+    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before. An out
+                                after the first names the row that it reads */
     int32_t verb;            /* DLP_LIST ... DLP_OUT: says which member of the union holds */
     union {
         dlp_node_list list;
@@ -251,5 +265,6 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage. DLP_ERR_ARG: no stage has this name. A filter beside another
-   maker, a window and an out have no stage of their own. Any thread. Does not wait or allocate. */
+   maker, a window and the first out have no stage of their own. Any thread. Does not wait or
+   allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);

@@ -83,3 +83,9 @@ DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
         place[0] || worker[0] || item[0] ? ": " : "", e->message[0] ? e->message : c->text, errnum,
         c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
 }
+
+/* What others wrote: its texts end. */
+static void dlpi_error_end(dlp_error *e) {
+    e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
+    e->message[sizeof e->message - 1] = 0;
+}

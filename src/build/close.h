@@ -21,7 +21,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     }
 }
 
-static void dlpi_free(dlp_pipe *p) {
+static void dlpi_free_all(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     p->beside->end(p);
@@ -34,6 +34,11 @@ static void dlpi_free(dlp_pipe *p) {
     dlpi_selves_free(p);
     dlpi_blocks_have(p, NULL, false);
     free(p);
+}
+
+/* The consumer is done with the pipe. */
+static void dlpi_free(dlp_pipe *p) {
+    if (p->sharing->leave(p)) dlpi_free_all(p);
 }
 
 static int dlpi_shut(dlp_pipe *p) {

@@ -17,7 +17,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
-    p->n_slots = p->prefetch + p->max_held;
+    p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
     p->n_cells = p->n_slots;
     p->n_out = p->lender->outs(p);
     p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_gaps_spread(p));

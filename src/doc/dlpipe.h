@@ -62,6 +62,7 @@
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>join           SEVERAL DATASETS IN ONE PIPE
+   >>outs           SEVERAL OUTS OF ONE PIPE
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -84,18 +85,19 @@
    >>graph          A PIPELINE AS A TABLE OF NODES
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
-   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
+   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-offer >>impl-order
    >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region
    >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel
    >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
    >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
-   >>impl-pace >>impl-deliver >>impl-in-flight >>impl-seen >>impl-links >>impl-graph >>impl-dataset
-   >>impl-inputs >>impl-found >>impl-reads >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists
-   >>impl-parts >>impl-expand >>impl-split >>impl-kinds >>impl-build >>impl-placement >>impl-files
-   >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory
-   >>impl-push-door >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
-   >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
+   >>impl-links >>impl-graph >>impl-dataset >>impl-inputs >>impl-found >>impl-reads >>impl-pack
+   >>impl-fetch >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-outs
+   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
+   >>impl-kinds >>impl-build >>impl-placement >>impl-files >>impl-part-files >>impl-mapped
+   >>impl-tokens >>impl-folder >>impl-arrays >>impl-push-memory >>impl-push-door >>impl-push
+   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-pictures >>impl-predict
+   >>impl-plan-picture >>impl-beside >>impl-public
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -180,6 +182,9 @@
                  items                                 producer, and the batches
      shared      several programs take from one pipe,  the batches                     share.c
                  each with a policy
+     outs        threads of the program take the       the batches, and what each      graph.c
+                 trainer's batches, too, each with a   out may hold
+                 policy
      your own    a table of nodes                      what dlp_nodes_plan says        graph.c
 
    Lock-free queues in the region join the stages. There are four kinds. The plan and dlp_stats have

@@ -28,8 +28,8 @@
    >>shm-monitor    LOOKING IN FROM OUTSIDE
    >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
-   >>impl-offer >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-behind
-   >>shm-impl-subscriber >>shm-impl-start >>shm-impl-public
+   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
+   >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 

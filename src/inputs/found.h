@@ -188,8 +188,10 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (dlpi_is_shared(p) && q->d.agree != NULL)
-        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
-                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
+                           "%s is given; leave it out with agree: only the consumer sees ends that "
+                           "ranks agree on",
+                           p->sharing->words);
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32

@@ -19,7 +19,8 @@ enum {
     DLPI_NODE_LOADS = 16,   /* it loads parts */
     DLPI_NODE_MAKES = 32,   /* it makes items of unknown count of one */
     DLPI_NODE_FINDS = 64,   /* a window may follow it */
-    DLPI_NODE_PASSES = 128  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_PASSES = 128, /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_OUT = 256     /* it may take records from any row above it */
 };
 
 typedef struct dlpi_verb {
@@ -45,6 +46,7 @@ typedef struct dlpi_table_ops {
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     int (*ends)(dlpi_table *t, const dlp_node *node, const dlpi_ends *e); /* add what holds them */
     int (*see)(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen);    /* of the map */
+    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host); /* an out after the first */
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -130,6 +132,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                            i == 0 ? "be NULL: this row takes records from no node"
                                   : "have one node's name, then NULL");
     if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
                        "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
                        "order of the data",
@@ -158,6 +161,12 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
     if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: the queue after this node has none to choose", node->queue.capacity);
+    rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
+                     (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
+                     : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
+                                                     : 0,
+                     "DLP_FULL_* of an out or a push, else 0");
+    if (rc != DLP_OK) return rc;
     return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
                        node->verb == DLP_LIST ? DLP_DEAL_TURNS : 0, "DLP_DEAL_* in a list, else 0");
 }

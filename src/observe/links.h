@@ -41,6 +41,19 @@ static bool dlpi_link_in_order(const dlpi_seen *s, int32_t stage) {
     return stage >= 0 && s->stages[stage].ops != NULL && s->stages[stage].ops->in_order;
 }
 
+/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+static void dlpi_links_shared(const dlpi_seen *s, dlp_link *out, uint32_t *n) {
+    const int32_t from = s->work[s->n_work - 1 - (s->n_work > 1 && dlpi_seen_buffers(s) > 0)];
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        dlp_link *l;
+        if (s->stages[i].ops == NULL || s->stages[i].ops->sharing == NULL) continue;
+        l = dlpi_link_add(s, out, n, from, (int32_t)i);
+        if (!dlpi_link_in_order(s, from)) l->kind = DLP_LINK_GATHER;
+        l->capacity = s->areas[DLPI_OWN(i, DLPI_OWN_LINK)].count;
+        l->bytes = dlpi_times(sizeof(uint64_t), s->n_slots);
+    }
+}
+
 /* Into the stages that work on slots, and out of the last of them. */
 static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
     for (uint32_t k = 0; k <= s->n_work; k++) {
@@ -76,6 +89,7 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
         l->bytes = dlpi_times(sizeof(dlpi_claim_word), l->capacity);
     }
     dlpi_links_chain(s, sampler, out, &n);
+    dlpi_links_shared(s, out, &n);
     if (dlpi_seen_buffers(s) == 0) return n;
     l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
     l->capacity = dlpi_seen_buffers(s);

@@ -3,10 +3,12 @@
 #include "open/node_ends.h"   /* needs: scratch */
 #include "open/node_makers.h" /* needs: parts */
 #include "open/node_fetch.h"
+#include "open/node_out.h"
 #include "open/open.h"
 #include "open/pipe.h"
 #include "open/split.h" /* needs: split */
-/* ---- batch, transfer, out ---- */
+#include "stages/out.h" /* needs: out */
+/* ---- batch, transfer ---- */
 
 /* Batches ahead of the consumer: the capacity of the batch node, or prefetch_factor of the pipe's
    desc. With turns each worker of the first fetch has so many. */
@@ -56,12 +58,6 @@ static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
                                                   .threaded = node->workers.num_workers});
 }
 
-static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
-    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
-    return t->at + 1 == t->n ? DLP_OK
-                             : dlpi_node_bad(t, node, "must be the last row: a pipe has one out");
-}
-
 /* ---- the verbs ---- */
 
 #define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES)
@@ -76,7 +72,7 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_NODE_WORKERS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY},
     [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_NODE_THREAD | DLPI_NODE_CAPACITY},
-    [DLP_OUT] = {"out", dlpi_node_out_add, 0},
+    [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_NODE_CAPACITY | DLPI_NODE_OUT},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS},                        /* needs: parts */
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_MAKES | DLPI_NODE_FINDS}, /* needs: parts */
@@ -93,6 +89,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .part = dlpi_ends_part,         /* needs: scratch */
     .ends = dlpi_ends_add,          /* needs: scratch */
     .see = dlpi_ends_see,           /* needs: scratch */
+    .out = dlpi_out_add,            /* needs: out */
 };
 
 static int dlpi_table_rows(dlpi_table *t) {

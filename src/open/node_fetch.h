@@ -156,9 +156,14 @@ static const dlp_field *dlpi_node_fetch_fields(const dlp_node *node, uint32_t *n
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     dlp_fetch_desc f = {.workers = node->workers};
     dlp_dataset ds = {.n_items = 0};
+    const int32_t asked = node->queue.full;
+    int32_t full;
     int rc;
     if (node->push.source == NULL)
         return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
+    full = dlpi_push_full(node->push.source);
+    if (asked != 0 && asked != full)
+        return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
     rc = dlpi_add_sampler(t->p, &(dlp_sampler_desc){.seed = t->d->seed,
                                                     .rank = t->d->rank,
                                                     .world_size = t->d->world_size,

@@ -108,8 +108,8 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (dlpi_is_shared(p))
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
-                              "a pipe with subscribers goes on only");
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, p->sharing->words,
+                              "a pipe with %s goes on only", p->sharing->words);
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;

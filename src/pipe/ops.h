@@ -19,9 +19,10 @@
               it is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
+     sharing  others than the consumer take batches, too: outs, or other programs (dlpipe_shm.h)
 
-   Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
-   pipe has), and other programs that take batches, too (p->sharing).
+   One role is no stage's: what stands beside the threads of this process (p->beside, which each
+   pipe has).
 
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
@@ -158,13 +159,16 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
-/* Other programs take batches, too. By whoever schedules; looked at before each batch. */
+/* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
+    const char *words;         /* what the user has asked for by it */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
-                      uint32_t s); /* the consumer has given it back: the others, too? */
+                      uint32_t s);        /* the consumer has given it back: the others, too? */
+    uint64_t (*holds)(const dlp_pipe *p); /* slots that they may hold, beside the consumer's */
+    bool (*leave)(dlp_pipe *p); /* the consumer is done with the pipe; false: another frees it */
 } dlpi_sharing_ops;
 
 /* What stands beside the threads of this process: worker processes and other programs. */
@@ -279,4 +283,5 @@ typedef struct dlpi_stage_ops {
     const dlpi_holder_ops *holder;
     const dlpi_lender_ops *lender;
     const dlpi_sink_ops *sink;
+    const dlpi_sharing_ops *sharing;
 } dlpi_stage_ops;

@@ -176,7 +176,7 @@ typedef struct dlpi_field_rec {
     uint64_t elem_bytes, row_bytes, capacity, offset; /* offset: in a cell */
 } dlpi_field_rec;
 
-/* Consumers in other processes: see dlpipe_shm.h. */
+/* Consumers beside the one that calls next: see >>impl-share. */
 typedef struct dlpi_share {
     dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
     uint64_t handed_back;   /* how often somebody left batches to others */
@@ -184,7 +184,8 @@ typedef struct dlpi_share {
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint32_t one_each; /* a batch is for one of them */
     uint32_t over;     /* H1 1: all is fed and consumed */
-    uint8_t pad[DLPI_LINE - 80];
+    uint32_t after;    /* they take batches that have left the stage of this place, or later ones */
+    uint8_t pad[DLPI_LINE - 84];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */

@@ -130,10 +130,13 @@ static bool dlpi_unshared_free(dlp_pipe *p, uint32_t s) {
 }
 
 static const dlpi_sharing_ops dlpi_unshared = {
+    .words = "",
     .keep = dlpi_role_no,
     .over = dlpi_role_no,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
+    .holds = dlpi_role_none,
+    .leave = dlpi_role_yes,
 };
 
 static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlpi_unshared; }
@@ -161,6 +164,7 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
     if (ops->lender != NULL) p->lender = ops->lender, p->lender_stage = st, p->lends = true;
     if (ops->holder != NULL) p->holder = ops->holder, p->holder_stage = st;
     if (ops->source != NULL) p->source = ops->source, p->source_stage = st;
+    if (ops->sharing != NULL) p->sharing = ops->sharing;
 }
 
 /* A stage that wants to know the number of items in advance; NULL: none does. */

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/report/texts, system/report/pictures, system/report/pipe_stats */
 #include "report/limit.h"
+#include "report/outs.h" /* needs: out */
 #include "report/packing.h"
 #include "report/sentences.h"
 /* ---- explain: the table of sentences, told ---- */
@@ -15,7 +16,8 @@ typedef struct dlpi_tale {
     const dlp_tune_note *k;   /* and the tuner's decision */
     dlpi_foretold f;
     char first_skip[640];
-    bool open; /* a sentence's line is not ended */
+    uint64_t others; /* slots for outs */
+    bool open;       /* a sentence's line is not ended */
 } dlpi_tale;
 
 typedef struct dlpi_counted {
@@ -107,6 +109,7 @@ static void dlpi_tell_groups(dlpi_tale *x, int from, int to) {
         for (int i = 0; i < ((each >> group & 1) ? x->l->n : 1); i++) {
             if (each >> group & 1) x->g = &x->s->stages[i];
             if (group == DLPI_OF_PACKING) dlpi_explain_packing(x->t, x->g); /* needs: parts pack */
+            if (group == DLPI_OF_TUNED) dlpi_explain_out(x->t, x->g);       /* needs: out */
             dlpi_tell(x, group);
         }
 }
@@ -141,6 +144,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_tale x = {.t = &t, .s = s, .l = &l, .v = &v, .g = s->stages, .k = s->tune};
     const uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     dlpi_load_of(&l, s);
+    x.others = dlpi_outs_slots(s); /* needs: out */
     dlp_error_format(&s->first_skip, x.first_skip, sizeof x.first_skip);
     dlpi_tell_limit(&x);
     x.g = &s->stages[s->longest.stage >= 0 && s->longest.stage < l.n ? s->longest.stage : 0];

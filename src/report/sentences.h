@@ -169,7 +169,9 @@ enum {
     X(REST, s->plan_bytes > 0, "Memory: {plan} are planned, with ") \
     X(REST, chunks, "records of {slots} chunks") \
     X(REST, !chunks, "{slots} batch slots") \
-    X(REST, true, " (prefetch_factor {prefetch_factor} + max_held {max_held}).\n")
+    X(REST, true, " (prefetch_factor {prefetch_factor} + max_held {max_held}") \
+    X(REST, !chunks && x->others > 0, " + {others} of outs") \
+    X(REST, true, ").\n")
 
 /* Fields that are told as they are. */
 #define DLPI_COUNTS(X) \
@@ -187,7 +189,8 @@ enum {
     X(elapsed, span, s->elapsed_ns) X(rate, of, l->rate) \
     X(batch_rate, of, l->rows > 0 ? l->rate / l->rows : 0) X(twice, of, 2 * l->rate) \
     X(rate_more, of, v->rate_plus_one) X(one_more, int, g->workers + INT64_C(1)) \
-    X(more, int, (int64_t)x->f.more) X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
+    X(more, int, (int64_t)x->f.more) X(others, int, (int64_t)x->others) \
+    X(deeper, of, x->f.deeper) X(wait, percent, l->wait) \
     X(part_wait, percent, (double)s->part_wait_ns / l->ns) \
     X(step, span, (double)s->step_ns / (double)s->batches) \
     X(steps, percent, (double)s->step_ns / l->ns) X(used, of, l->used * s->cpus) \

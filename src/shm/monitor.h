@@ -107,9 +107,10 @@ static bool dlpi_view_numbers_ok(const dlpi_pipe_rec *r) {
            r->n_work <= r->n_stages && r->n_item_work <= r->n_work && r->n_workers >= 1 &&
            r->n_workers <= DLP_MAX_STAGES * DLP_MAX_WORKERS && r->batch_rows >= 1 &&
            r->batch_rows <= 1u << 30 && r->n_slots >= 1 && r->n_slots <= DLPI_VIEW_SLOTS &&
-           r->prefetch < r->n_slots && r->max_held == r->n_slots - r->prefetch && r->ring >= 1 &&
-           r->ring <= DLPI_VIEW_RING && (r->ring & (r->ring - 1)) == 0 && r->trace_events >= 2 &&
-           r->trace_events <= 1u << 30 && r->cpus >= 0;
+           r->prefetch < r->n_slots && r->max_held >= 1 &&
+           r->max_held <= r->n_slots - r->prefetch && r->ring >= 1 && r->ring <= DLPI_VIEW_RING &&
+           (r->ring & (r->ring - 1)) == 0 && r->trace_events >= 2 && r->trace_events <= 1u << 30 &&
+           r->cpus >= 0;
 }
 
 /* Are the areas there that every pipe has, of as many records as it says, each large enough to be
@@ -275,12 +276,6 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         }
     }
     return true;
-}
-
-/* What others wrote: its texts end. */
-static void dlpi_error_end(dlp_error *e) {
-    e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
-    e->message[sizeof e->message - 1] = 0;
 }
 
 /* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was

@@ -167,7 +167,8 @@ DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
     c = calloc(1, sizeof *c);
     if (c == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     c->fd = -1;
-    c->err.worker = -1;
+    c->s.ops = &dlpi_subscriber_outside;
+    c->s.err.worker = -1;
     rc = dlp_monitor_open(&c->m, name, err);
     if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
     if (rc == DLP_OK) rc = dlpi_subscriber_check(c, err);
@@ -189,50 +190,31 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
 }
 
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
-    int rc;
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
-    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
-    rc = dlpi_subscriber_try(c, out);
-    if (rc != DLP_EMPTY) return rc;
-    c->waits = true;
-    dlpi_subscriber_keep(c);
-    rc = dlpi_subscriber_await(c, out, timeout_ms);
-    c->waits = false;
-    dlpi_subscriber_keep(c);
-    return rc;
+    return dlpi_subscriber_next(&c->s, out, timeout_ms);
 }
 
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
-    for (uint32_t i = 0; i < c->max_held; i++) {
-        dlpi_loan *loan = &c->loans[i];
-        if (batch != &loan->batch || !loan->used) continue;
-        loan->used = false;
-        c->n_held--;
-        DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
-        dlpi_subscriber_keep(c);
-        dlpi_subscriber_give(c, loan->b, loan->slot);
-        return DLP_OK;
-    }
-    return DLP_ERR_ARG;
+    return dlpi_subscriber_release(&c->s, batch);
 }
 
-DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c) { return c ? c->missed : 0; }
+DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c) { return c ? c->s.missed : 0; }
 
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
-    return c == NULL ? dlp_pipe_error(NULL) : &c->err;
+    return c == NULL ? dlp_pipe_error(NULL) : &c->s.err;
 }
 
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
-    if (c->mine != NULL && *c->alive != 0) dlpi_subscriber_leave(c);
+    if (c->s.mine != NULL && *c->alive != 0) dlpi_subscriber_leave(&c->s);
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);
     if (c->alive != NULL) munmap(c->alive, 4096);
-    for (uint32_t i = 0; c->loans != NULL && i < c->max_held; i++) free(c->loans[i].valid);
-    free(c->loans);
+    for (uint32_t i = 0; c->s.loans != NULL && i < c->s.max_held; i++) free(c->s.loans[i].valid);
+    free(c->s.loans);
     dlp_monitor_close(c->m);
     free(c);
 }

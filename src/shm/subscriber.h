@@ -2,76 +2,33 @@
 /* tests: system/shm/shm_subscriber, system/shm/shm_behind, model/model_subscribers */
 #include "api/shm_subscriber.h"
 #include "base/places.h"
-#include "deliver/deliver.h"
+#include "share/subscriber.h"
 #include "shm/monitor.h"
-#include "shm/behind.h"
+#include "shm/supervisor.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-subscriber    WHO HOLDS WHAT
-   share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
-
    label  atomic                  written by                    read by (partner)
    H1     share.over              scheduler                     serve, subscribers (H1)
-   H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
-   H3     cursor                  subscriber                    scheduler (H3)
-   H4     released[slot]          subscriber; scheduler         scheduler (H4), >>impl-offer
    H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
-   H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
-   word of >>impl-claims.
+   H1 is an end of >>impl-credit, H5 is an owner word of >>impl-claims. >>impl-share has the others.
 
    A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the
-   scheduler, which alone publishes batches and reuses slots, admits it at a batch: from there on a
-   slot is reused only when released[slot] says that this subscriber gave it back. Whether a slot is
-   free is derived from these words each time; no count of holders could be left wrong. The
-   scheduler sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
+   scheduler admits it at a batch: from there on it has each batch (>>impl-share). The scheduler
+   sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
    batch is claimed by a compare-and-swap on the slot's taker, as workers claim units, and handed
    back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
-typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t present;       /* H2 of the subscriber that is admitted */
-    uint64_t join;          /* H2 its first batch */
-    uint8_t pad[DLPI_LINE - 16];
-} dlpi_admit;
-
-_Static_assert(sizeof(dlpi_admit) == DLPI_LINE, "region layout");
-
-static uint64_t *dlpi_share_taker(dlpi_share *h, uint32_t s) {
-    return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
-}
-static dlpi_admit *dlpi_share_admit(dlpi_share *h, uint32_t i) {
-    return (dlpi_admit *)(void *)((uint8_t *)h + h->admits_at) + i;
-}
-static dlpi_cblock *dlpi_share_block(dlpi_share *h, uint32_t i) {
-    return (dlpi_cblock *)(void *)((uint8_t *)h + h->subscribers_at + i * h->subscriber_bytes);
-}
-static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
-    return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
-}
-
-/* Offsets of the parts; returns the bytes of all. */
-static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
-                                  uint32_t slots) {
-    const uint64_t line = DLPI_LINE;
-    *h = (dlpi_share){.sleepers = {.shared = 1},
-                      .mode = mode,
-                      .one_each = mode == DLP_SHARE_ONE,
-                      .max_subscribers = subscribers,
-                      .n_slots = slots,
-                      .takers_at = sizeof *h};
-    h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
-    h->subscribers_at = h->admits_at + subscribers * sizeof(dlpi_admit);
-    h->subscriber_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
-    return h->subscribers_at + subscribers * h->subscriber_bytes;
-}
+_Static_assert((int)DLP_BEHIND_DROP_NEW == (int)DLP_FULL_DROP_NEW &&
+                   (int)DLP_BEHIND_KEEP_NEWEST == (int)DLP_FULL_KEEP_NEWEST,
+               "one word for both");
 
 /* ---- the scheduler's side ---- */
 
-/* Batch + 1 that slot k has; 0: none yet. */
-static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
-    return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+static uint64_t *dlpi_share_taker(dlpi_share *h, uint32_t s) {
+    return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
 }
 
 /* What subscriber i took and did not give back goes to another. */
@@ -163,12 +120,6 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     dlpi_credit_publish(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
-/* Is subscriber i, of those in the set, to have batch b? */
-static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
-    uint64_t join = DLPI_LOAD_RLX(&dlpi_share_admit(p->share, i)->join); /* H2: our own */
-    return (set >> i & 1) != 0 && join <= b;
-}
-
 /* Is what slot k has given back by all that the pipe waits for? */
 static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -186,35 +137,13 @@ static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
         return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
                dlpi_offer_over(&dlpi_share_released(h, who)[k], b); /* H4 <- H4 */
     }
-    for (uint32_t i = 0; i < h->max_subscribers; i++)
-        if (dlpi_share_has(p, s->bound & ~s->unwaited, i, b) &&
-            !dlpi_offer_over(&dlpi_share_released(h, i)[k], b)) /* H4 <- H4 */
-            return false;
-    return true;
-}
-
-/* May slot k, which all others have given back, be used again? Those that nobody waits for lose
-   what it has: none of them if one has it. */
-static bool dlpi_share_withdraw(dlp_pipe *p, uint32_t k) {
-    dlpi_share *h = p->share;
-    uint64_t b = dlpi_share_given(p, k) - 1,
-             late = dlpi_shm_of(p)->bound & dlpi_shm_of(p)->unwaited;
-    if (b + 1 == 0 || late == 0) return true;
-    for (uint32_t i = 0; i < h->max_subscribers; i++)
-        if (dlpi_share_has(p, late, i, b) &&
-            dlpi_behind_keeps(dlpi_share_block(h, i), dlpi_share_admit(h, i)->join,
-                              &dlpi_share_released(h, i)[k], b))
-            return false;
-    for (uint32_t i = 0; i < h->max_subscribers; i++)
-        if (dlpi_share_has(p, late, i, b) &&
-            !dlpi_offer_withdraw(&dlpi_share_released(h, i)[k], b)) /* H4 <-> H4 */
-            return false;
-    return true;
+    return dlpi_share_each_gave(p, s->bound & ~s->unwaited, k, b);
 }
 
 /* Is slot k free? The scheduler, which asks, uses it at once. */
 static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
-    return dlpi_share_given_back(p, k) && dlpi_share_withdraw(p, k);
+    const dlpi_shm_state *s = dlpi_shm_of(p);
+    return dlpi_share_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
 }
 
 static void dlpi_share_over(dlp_pipe *p) {
@@ -256,10 +185,13 @@ static bool dlpi_share_is_over(dlp_pipe *p) {
 }
 
 static const dlpi_sharing_ops dlpi_share_ops = {
+    .words = "shm.share",
     .keep = dlpi_share_keep,
     .over = dlpi_share_is_over,
     .may_schedule = dlpi_share_may_schedule,
     .slot_free = dlpi_share_slot_free,
+    .holds = dlpi_role_none,
+    .leave = dlpi_role_yes,
 };
 
 static int dlpi_share_resolve(dlp_pipe *p) {
@@ -269,8 +201,11 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                       : p->d.unordered  ? "unordered: a shared pipe delivers in order"
                       : p->barrier      ? "set_epoch: a subscriber may be epochs behind"
                                         : NULL;
-    p->sharing = &dlpi_unshared;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
+    if (p->sharing != &dlpi_share_ops && dlpi_is_shared(p))
+        return dlpi_refuse(p, DLP_ERR_ARG, "", "shm.share",
+                           "shm.share must be 0 with several outs; let a thread of this process "
+                           "subscribe instead");
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
     if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
@@ -295,7 +230,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
 static void dlpi_share_areas(dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
-    if (!dlpi_is_shared(p)) return;
+    if (p->sharing != &dlpi_share_ops) return;
     dlpi_area_told(
         p, DLPI_REC_SHARE, DLPI_PLAN_RECORDS, "subscribers",
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots), 1,
@@ -304,9 +239,11 @@ static void dlpi_share_areas(dlp_pipe *p) {
 
 static int dlpi_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    if (p->share == NULL) return DLP_OK;
+    if (p->sharing != &dlpi_share_ops) return DLP_OK;
     dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->share->serve_only = (uint32_t)s->d.serve_only;
+    p->share->one_each = s->d.share == DLP_SHARE_ONE;
+    p->share->after = (uint32_t)p->n_work - 1;
     for (uint32_t k = 0; k < p->n_slots; k++)
         *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
     return DLP_OK;
@@ -336,43 +273,18 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
 
 /* ---- a subscriber's side ---- */
 
-typedef struct dlpi_loan { /* a batch that is held */
-    dlp_batch batch;
-    dlp_tensor fields[DLP_MAX_FIELDS];
-    uint8_t *valid;
-    uint64_t b;
-    uint32_t slot;
-    bool used;
-} dlpi_loan;
-
 struct dlp_subscriber {
+    dlpi_subscriber s;
     dlp_monitor *m; /* whose pipe; its records, checked */
     int fd;
     uint8_t *map;
     uint64_t bytes;
-    dlpi_share *share; /* in the mapping; layout is the checked copy of its offsets */
-    dlpi_share layout;
+    dlpi_share layout; /* the checked copy of the offsets of s.share, which is in the mapping */
     dlpi_field_rec fields[DLP_MAX_FIELDS];
-    uint32_t n_fields, index, max_held, n_held, ring, behind;
-    dlpi_wait_rule wait;
-    dlpi_ctl *ctl;
-    dlpi_cblock *mine;
-    uint64_t *released, final_at;
-    uint64_t cursor, present, missed;
-    bool admitted, waits;      /* waits: in next */
-    bool stays;                /* it was admitted when it began to sleep, and has its bit */
-    int rc;                    /* of next; DLP_EMPTY: wait */
-    uint64_t until, looked_ns; /* looked_ns: whether the owner lives */
-    dlp_batch **out;
-    uint8_t *alive; /* a page that is zero in a process forked from this one */
-    dlpi_loan *loans;
-    dlp_error err;
+    uint32_t n_fields;
+    uint64_t looked_ns; /* whether the owner lives */
+    uint8_t *alive;     /* a page that is zero in a process forked from this one */
 };
-
-static dlpi_bslot *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
-    const dlpi_area *r = &c->m->areas[DLPI_REC_SLOTS];
-    return (dlpi_bslot *)(void *)(c->map + r->offset + s * r->stride);
-}
 
 /* Is [at, at + n * each) inside of a slot, and at a place for words of `each` bytes? */
 static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
@@ -387,7 +299,7 @@ static bool dlpi_subscriber_slots_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     const uint64_t rows = p->batch_rows, n = c->n_fields;
     return rows <= 1u << 20 && dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) &&
-           dlpi_in_slot(c, c->final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
+           dlpi_in_slot(c, c->s.final_at, 1, 16) && dlpi_in_slot(c, p->slot.index, rows, 8) &&
            dlpi_in_slot(c, p->slot.fate, rows, 4) && p->slot.lengths % 8 == 0 &&
            (!p->has_item_cells || (dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
                                    dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta))));
@@ -430,10 +342,17 @@ static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
            want.subscribers_at == h->subscribers_at && want.subscriber_bytes == h->subscriber_bytes;
 }
 
+/* True if the pipe lets other programs subscribe. A pipe of several outs has such an area, too. */
+static bool dlpi_subscriber_may(const dlp_subscriber *c) {
+    dlpi_share h;
+    return c->m->areas[DLPI_REC_SHARE].count > 0 &&
+           (!dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, &h, sizeof h) || h.mode != 0);
+}
+
 static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     const dlpi_area *fields = c->m->areas + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
-    if (c->m->areas[DLPI_REC_SHARE].count == 0)
+    if (!dlpi_subscriber_may(c))
         return dlpi_error_set(err, DLP_ERR_STATE, "name",
                               "the pipe is not shared: its "
                               "dlp_shm_desc.share is DLP_SHARE_NONE");
@@ -442,12 +361,12 @@ static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
         ok = dlpi_view_read(c->m, DLPI_REC_FIELDS, f, 0, &c->fields[f], sizeof c->fields[f]);
         c->fields[f].name[31] = 0;
     }
-    c->ring = c->m->pipe.ring;
-    dlpi_wait_share(c->m->pipe.n_workers + 2, (uint32_t)dlpi_cpu_count(), &c->wait.spin_ns,
-                    &c->wait.yields);
+    c->s.ring = c->m->pipe.ring;
+    dlpi_wait_share(c->m->pipe.n_workers + 2, (uint32_t)dlpi_cpu_count(), &c->s.wait.spin_ns,
+                    &c->s.wait.yields);
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
-            c->final_at = c->m->stages[i].stage_words_offset;
+            c->s.final_at = c->m->stages[i].stage_words_offset;
     ok = ok && dlpi_subscriber_layout_ok(c) && dlpi_subscriber_share_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
@@ -478,48 +397,39 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     if (at == MAP_FAILED)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "name", "mmap: %s", strerror(errno));
     c->map = at;
-    c->share = (dlpi_share *)(void *)(c->map + c->m->areas[DLPI_REC_SHARE].offset);
-    c->ctl = (dlpi_ctl *)(void *)(c->map + c->m->areas[DLPI_REC_CTL].offset);
+    c->s.share = (dlpi_share *)(void *)(c->map + c->m->areas[DLPI_REC_SHARE].offset);
+    c->s.ctl = (dlpi_ctl *)(void *)(c->map + c->m->areas[DLPI_REC_CTL].offset);
+    c->s.slots = c->map + c->m->areas[DLPI_REC_SLOTS].offset;
+    c->s.slot_stride = c->m->areas[DLPI_REC_SLOTS].stride;
+    c->s.order = (const uint32_t *)(const void *)(c->map + c->m->areas[DLPI_REC_ORDER].offset);
+    c->s.n_slots = c->layout.n_slots;
+    c->s.paces = c->layout.serve_only != 0;
     return DLP_OK;
-}
-
-/* Say how many offers are its own: those that it has a place for. */
-static void dlpi_subscriber_keep(dlp_subscriber *c) {
-    uint64_t n = c->behind == DLP_BEHIND_DROP_NEW ? c->max_held - c->n_held : c->waits;
-    uint64_t was = DLPI_LOAD_RLX(&c->mine->keep); /* our own */
-    if (c->behind == DLP_BEHIND_WAIT || n == was) return;
-    dlpi_credit_publish(&c->mine->keep, n); /* H6 -> H6, B1 */
-    if (n < was) dlpi_wake_scheduler(c->ctl);
 }
 
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
         if (!dlpi_place_take(c->fd, i)) continue;
-        c->index = i;
-        c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
-                                          i * c->layout.subscriber_bytes);
-        c->released = (uint64_t *)(void *)(c->mine + 1);
-        present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
-        c->present = present % 2 == 0 ? present + 1 : present + 2;
-        DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid());   /* for people */
-        DLPI_STORE_RLX(&c->mine->held, 0u);                 /* for people */
-        DLPI_STORE_RLX(&c->mine->missed, UINT64_C(0));      /* for people */
-        DLPI_STORE_RLX(&c->mine->max_held, c->max_held);    /* for people */
-        DLPI_STORE_RLX(&c->mine->behind, c->behind);        /* H2: ordered by present */
-        dlpi_credit_publish(&c->mine->cursor, UINT64_C(0)); /* H3 */
-        dlpi_subscriber_keep(c);
-        dlpi_credit_publish(&c->mine->present, c->present); /* H2 -> H2 */
-        dlpi_wake_scheduler(c->ctl);
+        c->s.index = i;
+        c->s.mine = (dlpi_cblock *)(void *)((uint8_t *)c->s.share + c->layout.subscribers_at +
+                                            i * c->layout.subscriber_bytes);
+        c->s.released = (uint64_t *)(void *)(c->s.mine + 1);
+        present = DLPI_LOAD_RLX(&c->s.mine->present); /* H2: of the one before, which is gone */
+        c->s.present = present % 2 == 0 ? present + 1 : present + 2;
+        DLPI_STORE_RLX(&c->s.mine->pid, (int32_t)getpid());   /* for people */
+        DLPI_STORE_RLX(&c->s.mine->held, 0u);                 /* for people */
+        DLPI_STORE_RLX(&c->s.mine->missed, UINT64_C(0));      /* for people */
+        DLPI_STORE_RLX(&c->s.mine->max_held, c->s.max_held);  /* for people */
+        DLPI_STORE_RLX(&c->s.mine->behind, c->s.behind);      /* H2: ordered by present */
+        dlpi_credit_publish(&c->s.mine->cursor, UINT64_C(0)); /* H3 */
+        dlpi_subscriber_keep(&c->s);
+        dlpi_credit_publish(&c->s.mine->present, c->s.present); /* H2 -> H2 */
+        dlpi_wake_scheduler(c->s.ctl);
         return DLP_OK;
     }
     return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for subscribers are taken",
                           c->layout.max_subscribers);
-}
-
-static void dlpi_subscriber_leave(dlp_subscriber *c) {
-    dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
-    dlpi_wake_scheduler(c->ctl);
 }
 
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
@@ -535,18 +445,13 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
     if (desc && desc->when_behind != DLP_BEHIND_WAIT && c->layout.mode != DLP_SHARE_EACH)
         return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
                               "with DLP_SHARE_ONE each batch is for one, who may be late: 0");
-    c->behind = desc ? (uint32_t)desc->when_behind : DLP_BEHIND_WAIT;
-    c->max_held = desc && desc->max_held ? (uint32_t)desc->max_held : 1;
-    c->loans = calloc(c->max_held, sizeof *c->loans);
-    for (uint32_t i = 0; c->loans && i < c->max_held; i++)
-        if ((c->loans[i].valid = malloc(p->batch_rows)) == NULL) break;
-    if (c->loans && c->loans[c->max_held - 1].valid) return DLP_OK;
+    c->s.behind = desc ? (uint32_t)desc->when_behind : DLP_BEHIND_WAIT;
+    c->s.max_held = desc && desc->max_held ? (uint32_t)desc->max_held : 1;
+    c->s.loans = calloc(c->s.max_held, sizeof *c->s.loans);
+    for (uint32_t i = 0; c->s.loans && i < c->s.max_held; i++)
+        if ((c->s.loans[i].valid = malloc(p->batch_rows)) == NULL) break;
+    if (c->s.loans && c->s.loans[c->s.max_held - 1].valid) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
-}
-
-static int dlpi_subscriber_fail(dlp_subscriber *c, int code, const char *message) {
-    if (c->err.code == 0) dlpi_error_set(&c->err, code, "", "%s", message);
-    return c->err.code;
 }
 
 /* One field of the batch in slot s. What others can write is copied, checked, then used. */
@@ -555,7 +460,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
     const dlpi_area *cells = &c->m->areas[DLPI_REC_CELLS];
-    uint8_t *slot = (uint8_t *)dlpi_subscriber_slot(c, s);
+    uint8_t *slot = (uint8_t *)dlpi_subscriber_slot(&c->s, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
     t->data = c->map + cells->offset + s * cells->stride + r->offset;
@@ -581,161 +486,34 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
+/* What slot s has, as the loan's batch. */
+static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan) {
+    dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_pipe_rec *p = &c->m->pipe;
-    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
+    dlpi_bslot *slot = dlpi_subscriber_slot(of, s);
     const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.fate);
-    dlpi_loan *loan = c->loans;
-    dlp_batch *v;
-    while (loan->used) loan++;
-    v = &loan->batch;
+    dlp_batch *v = &loan->batch;
     memset(v, 0, sizeof *v);
-    v->sequence = b;
     v->epoch = slot->epoch;
     v->position = slot->position;
     v->in_epoch = slot->in_epoch;
     v->count = slot->count;
     v->flags = slot->flags;
     if (v->count > p->batch_rows)
-        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
+        return dlpi_subscriber_fail(of, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
     v->n_fields = c->n_fields;
     v->fields = loan->fields;
     v->index = (uint64_t *)(void *)((uint8_t *)slot + p->slot.index);
     v->valid = loan->valid;
-    v->internal = loan;
     for (uint32_t r = 0; r < v->count; r++) {
         loan->valid[r] = dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
         v->valid_count += loan->valid[r];
     }
     for (uint32_t f = 0; f < c->n_fields; f++)
         if (!dlpi_subscriber_field(c, s, f, v->count, &loan->fields[f]))
-            return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT,
+            return dlpi_subscriber_fail(of, DLP_ERR_CORRUPT,
                                         "a batch has a shape that does not fit");
-    loan->b = b;
-    loan->slot = s;
-    loan->used = true;
-    c->n_held++;
-    DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
-    *out = v;
     return DLP_OK;
-}
-
-/* Give back what slot s has: batch b. */
-static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
-    dlpi_offer_give(&c->released[s], b); /* H4 -> H4 */
-    dlpi_wake_scheduler(c->ctl);
-}
-
-/* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
-static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
-    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
-    if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
-        dlpi_subscriber_give(c, b, s);
-        return DLP_SKIP;
-    }
-    if (dlpi_first_look(&slot->failed) == 1) { /* F1 <- F1 */
-        dlp_error e = slot->error;
-        dlpi_error_end(&e);
-        if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
-        c->err = e;
-        dlpi_subscriber_give(c, b, s);
-        return e.code;
-    }
-    return dlpi_subscriber_lend(c, b, s, out);
-}
-
-static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32_t s) {
-    const uint8_t *ready = (const uint8_t *)dlpi_subscriber_slot(c, s) + c->final_at;
-    return dlpi_ready_is(dlpi_gather_ready((const uint64_t *)(const void *)ready),
-                         b); /* Y1 <- Y1 */
-}
-
-/* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
-static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
-    const uint32_t *order_ring =
-        (const uint32_t *)(const void *)(c->map + c->m->areas[DLPI_REC_ORDER].offset);
-    const dlpi_bslot *slot;
-    uint64_t header;
-    *s = DLPI_LOAD_RLX(&order_ring[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
-    if (*s >= c->layout.n_slots)
-        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
-    slot = dlpi_subscriber_slot(c, *s);
-    header = dlpi_claim_head_now(&slot->header); /* P1 <- P1 */
-    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
-    return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
-}
-
-/* DLP_SHARE_EACH: the batch at the cursor. */
-static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
-    for (;;) {
-        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
-        uint64_t tail = dlpi_credit_seen(&c->ctl->tail);           /* T1 <- T1 */
-        uint32_t s;
-        int rc;
-        if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
-        rc = dlpi_subscriber_ready(c, c->cursor, &s);
-        if (rc == DLP_SKIP)
-            return dlpi_subscriber_fail(c, DLP_ERR_STATE, "the pipe took this subscriber for dead");
-        if (rc != DLP_OK) return rc;
-        rc = dlpi_subscriber_have(c, c->cursor, s, out);
-        c->cursor++;
-        dlpi_credit_publish(&c->mine->cursor, c->cursor);      /* H3 -> H3 */
-        if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
-        if (rc != DLP_SKIP) return rc;
-    }
-}
-
-/* DLP_SHARE_EACH, not waited for: what of batches [from, tail) is offered still lies in slots,
-   maybe far behind the ring. The oldest of them; or the oldest that is not ready. Returns its
-   number, or tail; s: its slot. */
-static uint64_t dlpi_subscriber_offered(const dlp_subscriber *c, uint64_t from, uint64_t tail,
-                                        bool not_ready, uint32_t *s) {
-    uint64_t found = tail;
-    for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
-        uint64_t gen = dlpi_gen(dlpi_claim_head_now(&slot->header)); /* P1 <- P1 */
-        uint64_t at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
-        if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
-        if (at < from || at >= found) continue;
-        if (!dlpi_offer_open(dlpi_offer_look(&c->released[k]), at)) continue; /* H4 <- H4 */
-        if (not_ready && dlpi_subscriber_is_ready(c, at, k)) continue;
-        found = at;
-        *s = k;
-    }
-    return found;
-}
-
-/* The cursor goes on; what is between was not for this one. */
-static void dlpi_subscriber_pass(dlp_subscriber *c, uint64_t to) {
-    if (to == c->cursor) return;
-    c->missed += to - c->cursor;
-    c->cursor = to;
-    DLPI_STORE_RLX(&c->mine->missed, c->missed); /* for people */
-    dlpi_credit_publish(&c->mine->cursor, to);   /* H3 -> H3 */
-}
-
-/* DLP_SHARE_EACH, not waited for: the oldest batch that is there; of those that are ready the
-   newest max_held. */
-static int dlpi_subscriber_late(dlp_subscriber *c, dlp_batch **out) {
-    for (;;) {
-        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
-        uint64_t tail = dlpi_credit_seen(&c->ctl->tail), from = c->cursor, b, ends; /* T1 <- T1 */
-        int rc;
-        if (c->behind == DLP_BEHIND_KEEP_NEWEST) {
-            ends = dlpi_subscriber_offered(c, from, tail, true, &s);
-            if (ends - from > c->max_held - c->n_held) from = ends - (c->max_held - c->n_held);
-        }
-        b = dlpi_subscriber_offered(c, from, tail, false, &s);
-        dlpi_subscriber_pass(c, b);
-        if (b == tail) return over ? DLP_END : DLP_EMPTY;
-        if (!dlpi_subscriber_is_ready(c, b, s)) return DLP_EMPTY;
-        if (!dlpi_offer_take(&c->released[s], b)) continue; /* H4 <-> H4 */
-        c->cursor = b + 1;
-        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
-        rc = dlpi_subscriber_have(c, b, s, out);
-        dlpi_subscriber_keep(c);
-        if (rc != DLP_SKIP) return rc;
-    }
 }
 
 /* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
@@ -744,7 +522,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
+        const dlpi_bslot *slot = dlpi_subscriber_slot(&c->s, k);
         uint64_t word = dlpi_claim_owner(&takers[k]);             /* H5 <- H5 */
         uint64_t header = dlpi_claim_head_now(&slot->header), at; /* P1 <- P1 */
         at = DLPI_LOAD_RLX(&slot->sequence);                      /* P1: ordered by header */
@@ -762,89 +540,62 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
 static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
     uint64_t b = 0, taker = 0;
     uint32_t s = 0;
-    if (dlpi_sleepers_mask(&c->share->sleepers) != 0 && /* B1 <- B1 */
-        dlpi_subscriber_oldest(c, takers, &b, &s, &taker) && dlpi_subscriber_is_ready(c, b, s))
-        dlpi_wake_subscribers(c->share);
+    if (dlpi_sleepers_mask(&c->s.share->sleepers) != 0 && /* B1 <- B1 */
+        dlpi_subscriber_oldest(c, takers, &b, &s, &taker) && dlpi_subscriber_is_ready(&c->s, b, s))
+        dlpi_wake_subscribers(c->s.share, INT_MAX);
 }
 
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
-    uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
+    uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->s.share + c->layout.takers_at);
     for (;;) {
-        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s; /* T1 <- T1 */
+        uint32_t over = dlpi_credit_closed(&c->s.ctl->end_of_input), s; /* T1 <- T1 */
         uint64_t b = 0, taker = 0;
         int rc;
-        if (dlpi_credit_closed(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if (dlpi_credit_closed(&c->s.share->over) != 0) return DLP_END; /* H1 <- H1 */
         /* whoever holds one waits for nobody */
         if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
-            return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
-        if (!dlpi_subscriber_is_ready(c, b, s)) return DLP_EMPTY;
-        if (!dlpi_claim_take(&takers[s], taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
-        dlpi_wake_scheduler(c->ctl); /* a credit */
+            return over && c->s.n_held > 0 ? DLP_END : DLP_EMPTY;
+        if (!dlpi_subscriber_is_ready(&c->s, b, s)) return DLP_EMPTY;
+        if (!dlpi_claim_take(&takers[s], taker, dlpi_gen_word(b, c->s.index + 1u)))
+            continue;                  /* H5 */
+        dlpi_wake_scheduler(c->s.ctl); /* a credit */
         dlpi_subscriber_wake_next(c, takers);
-        rc = dlpi_subscriber_have(c, b, s, out);
+        rc = dlpi_subscriber_have(&c->s, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
 }
 
-static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
+static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
+    dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_admit *admit;
-    if (c->err.code != 0) return c->err.code;
-    if (!c->admitted) {
-        admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
-                c->index;
-        if (dlpi_credit_seen(&admit->present) != c->present)                       /* H2 <- H2 */
-            return dlpi_credit_closed(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
-        c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);          /* H2: ordered by present */
-        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+    if (c->s.err.code != 0) return c->s.err.code;
+    if (!c->s.admitted) {
+        admit = (const dlpi_admit *)(const void *)((uint8_t *)c->s.share + c->layout.admits_at) +
+                c->s.index;
+        if (dlpi_credit_seen(&admit->present) != c->s.present)                       /* H2 <- H2 */
+            return dlpi_credit_closed(&c->s.share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
+        c->s.admitted = true;
+        c->s.cursor = DLPI_LOAD_RLX(&admit->join);            /* H2: ordered by present */
+        dlpi_credit_publish(&c->s.mine->cursor, c->s.cursor); /* H3 -> H3 */
     }
-    if (c->behind != DLP_BEHIND_WAIT) return dlpi_subscriber_late(c, out);
-    return c->layout.mode == DLP_SHARE_EACH ? dlpi_subscriber_each(c, out)
+    if (c->s.behind != DLP_BEHIND_WAIT) return dlpi_subscriber_late(of, out);
+    return c->layout.mode == DLP_SHARE_EACH ? dlpi_subscriber_each(of, out)
                                             : dlpi_subscriber_one(c, out);
 }
 
-/* ---- a subscriber waits ---- */
+static void dlpi_subscriber_wake(const dlpi_subscriber *c) { dlpi_wake_scheduler(c->ctl); }
 
-/* Look for a batch. Returns true if the wait is over, or goes on with a bit. */
-static bool dlpi_subscriber_look(void *who) {
-    dlp_subscriber *c = who;
-    const uint32_t stop = DLPI_LOAD_ACQ(&c->ctl->stop); /* S1 <- S1: what came before is seen */
-    if (c->rc == DLP_EMPTY) c->rc = dlpi_subscriber_try(c, c->out);
-    if (c->rc == DLP_EMPTY && stop != 0) c->rc = DLP_STOPPED;
-    return c->rc != DLP_EMPTY || c->stays != c->admitted;
-}
-
-/* See now and then that the owner lives: not once for each call, which may be short. Returns how
-   long a sleep may last; 0: the wait is over. */
-static uint64_t dlpi_subscriber_rest(void *who) {
-    dlp_subscriber *c = who;
+/* See now and then that the owner lives: not once for each call, which may be short. */
+static int dlpi_subscriber_watch(dlpi_subscriber *of) {
+    dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     uint64_t now = dlpi_now_ns();
     dlp_error e;
-    if (now - c->looked_ns >= DLPI_LOOK_NS) {
-        c->looked_ns = now;
-        if (dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
-            c->rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    }
-    if (c->rc == DLP_EMPTY && now >= c->until) c->rc = DLP_TIMEOUT;
-    if (c->rc != DLP_EMPTY) return 0;
-    return c->until - now < DLPI_SLEEP_NS ? c->until - now : DLPI_SLEEP_NS;
+    if (now - c->looked_ns < DLPI_LOOK_NS) return DLP_OK;
+    c->looked_ns = now;
+    if (dlpi_owner_check(c->m, &e) == DLP_OK || DLPI_LOAD_RLX(&of->ctl->stop) != 0) /* S1 */
+        return DLP_OK;
+    return dlpi_subscriber_fail(of, DLP_ERR_KILLED, "the owner of the pipe is gone");
 }
 
-static const dlpi_wait_ops dlpi_subscriber_waits = {dlpi_subscriber_look, dlpi_subscriber_rest,
-                                                    NULL, NULL};
-
-/* Wait for a batch. A subscriber that is not admitted yet has no bit, so that no batch is shown to
-   it alone. The scheduler wakes all when it admits one. */
-static int dlpi_subscriber_await(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
-    c->out = out;
-    c->rc = DLP_EMPTY;
-    c->until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    c->stays = c->admitted;
-    if (timeout_ms != 0) dlpi_wait_awake(dlpi_subscriber_look, c, &c->wait, false, false, c->until);
-    while (c->rc == DLP_EMPTY) {
-        c->stays = c->admitted;
-        dlpi_wait_asleep(&dlpi_subscriber_waits, c, &c->share->sleepers,
-                         c->stays ? UINT64_C(1) << c->index : 0);
-    }
-    return c->rc;
-}
+static const dlpi_subscriber_ops dlpi_subscriber_outside = {
+    dlpi_subscriber_try, dlpi_subscriber_show, dlpi_subscriber_wake, dlpi_subscriber_watch};

@@ -152,7 +152,7 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     uint64_t first;
     uint32_t count;
     dlpi_rank_rows(p, c, &first, &count);
-    slot->sequence = f->published;
+    DLPI_STORE_RLX(&slot->sequence, f->published); /* subscribers look for it in any slot */
     slot->epoch = f->epoch;
     DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
     slot->position = f->position + first;

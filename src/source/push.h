@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/source/push, system/source/push_life, system/shm/shm_push, model/model_links */
+#include "api/graph.h"
 #include "stages/fetch.h"
 #include "queue/credit.h"
 #include "source/mapped.h"
@@ -532,6 +533,14 @@ static void dlpi_push_failed(void *user, const dlp_pipe *p) {
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
 static const dlpi_reader dlpi_push_reader = {dlpi_push_words, dlpi_push_fetch, dlpi_push_writers,
                                              dlpi_push_read, dlpi_push_failed};
+
+/* The policy, as the queue of a node says it. */
+static int32_t dlpi_push_full(const dlp_push *s) {
+    static const int32_t full[] = {[DLP_PUSH_WAIT] = DLP_FULL_WAIT,
+                                   [DLP_PUSH_REFUSE] = DLP_FULL_REFUSE,
+                                   [DLP_PUSH_NEWEST] = DLP_FULL_KEEP_NEWEST};
+    return full[s->was.full];
+}
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
     dataset->n_items = 0;

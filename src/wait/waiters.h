@@ -108,9 +108,10 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready: wake all subscribers, or the one whose turn it is. */
-static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share == NULL) return;
+/* A batch left the stage of this place: wake all subscribers that take it from there, or the one
+   whose turn it is. */
+static void dlpi_wake_subscribers(dlpi_share *share, int work) {
+    if (share == NULL || work < (int)share->after) return;
     if (share->one_each)
         dlpi_sleepers_wake_next(&share->sleepers);
     else
@@ -153,8 +154,8 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
     } else {
         dlpi_wake_consumer(p->ctl, b);
-        dlpi_wake_subscribers(p->share);
     }
+    dlpi_wake_subscribers(p->share, work);
 }
 
 /* Units are free again in stages first..last: look for them. If batches go to workers in turn, only

@@ -190,8 +190,9 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. */
-static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer. */
+static inline void dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                      dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
@@ -203,7 +204,6 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     b->valid_count = b->count;
     b->valid = p->ones;
     if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty)) { /* ordered by ready */
-        uint8_t *valid = (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid;
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
         b->valid_count = 0;
@@ -222,6 +222,10 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
             fields[f].shape[0] = b->count;
         }
     }
+}
+
+static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+    dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
 /* The parts of a view that stay the same for slot s. */

@@ -41,6 +41,7 @@ typedef struct shape {
     uint64_t leaves;     /* thread 0 leaves after so many batches, 0: with the last */
     uint32_t behind;     /* of thread 0: DLP_BEHIND_*; nobody waits for it */
     int again;           /* it then comes back; or, where it may die, another in its place */
+    int inside;          /* subscribers are outs of the process: attached from the start */
 } shape;
 
 static shape is;
@@ -166,6 +167,12 @@ static void setup_pipe(void) {
     dlpi_share_layout(p->share, DLP_SHARE_EACH, places(), slots());
     p->share->serve_only = is.serve_only;
     for (uint32_t k = 0; k < slots(); k++) w.slot[k].slot.header = dlpi_gen_word(DLPI_GEN_MASK, 0);
+    for (uint32_t i = 0; is.inside && i < places(); i++) {
+        dlpi_cblock *block = dlpi_share_block(p->share, i);
+        block->present = 1;
+        block->behind = i == 1 ? (uint32_t)DLP_BEHIND_WAIT : is.behind;
+        block->keep = block->behind != DLP_BEHIND_WAIT;
+    }
 }
 
 static void setup(void) {
@@ -230,6 +237,20 @@ static bool schedules(void) {
     return true;
 }
 
+/* For outs: whoever schedules looks at their words, each time. */
+static void scheduler_of_outs(void) {
+    uint64_t b;
+    while ((b = pipe_.schedule.published) < is.n) {
+        if (dlpi_outs_slot_free(&pipe_, (uint32_t)(b % slots()))) {
+            write_batch(b);
+            model_here(scheduler_knows());
+        } else {
+            model_poll(scheduler_knows(), scheduler_looks_at());
+        }
+    }
+    dlpi_credit_close(&w.ctl.end_of_input, 1u);
+}
+
 static void scheduler(void) {
     for (;;) {
         bool moved = schedules();
@@ -243,6 +264,25 @@ static void scheduler(void) {
 
 /* ---- subscribers ---- */
 
+static int inside_try(dlpi_subscriber *c, dlp_batch **out) {
+    return c->behind ? dlpi_subscriber_late(c, out) : dlpi_subscriber_each(c, out);
+}
+
+static const dlpi_subscriber_ops inside_ops = {inside_try, dlpi_subscriber_show,
+                                               dlpi_subscriber_wake, dlpi_subscriber_watch};
+
+/* As dlpi_out_live does it; the words of the region are those of setup. */
+static void is_inside(int i) {
+    dlpi_subscriber *c = &w.own[i].c.s;
+    c->ops = &inside_ops;
+    c->index = (uint32_t)i;
+    c->mine = dlpi_share_block(share(), (uint32_t)i);
+    c->released = dlpi_share_released(share(), (uint32_t)i);
+    c->admitted = true;
+    c->present = 1;
+    w.own[i].next = 0;
+}
+
 static void places_itself(int i) {
     static uint8_t alive = 1;
     dlp_subscriber *c = &w.own[i].c;
@@ -250,29 +290,38 @@ static void places_itself(int i) {
     c->m = &monitor;
     c->alive = &alive;
     c->map = pipe_.region;
-    c->share = share();
+    c->s.ops = &dlpi_subscriber_outside;
+    c->s.slots = (uint8_t *)w.slot;
+    c->s.slot_stride = sizeof(slot);
+    c->s.n_slots = slots();
+    c->s.order = w.order_ring;
+    c->s.paces = is.serve_only != 0;
+    c->s.share = share();
     memcpy(&c->layout, share(), sizeof c->layout);
-    c->ctl = &w.ctl;
-    c->ring = RING;
-    c->max_held = 1;
-    c->behind = i == 1 ? (uint32_t)DLP_BEHIND_WAIT : is.behind;
-    c->waits = c->behind == DLP_BEHIND_KEEP_NEWEST; /* whenever it has none */
-    c->final_at = offsetof(slot, words);
-    c->loans = &w.own[i].loan;
+    c->s.ctl = &w.ctl;
+    c->s.ring = RING;
+    c->s.max_held = 1;
+    c->s.behind = i == 1 ? (uint32_t)DLP_BEHIND_WAIT : is.behind;
+    c->s.waits = c->s.behind == DLP_BEHIND_KEEP_NEWEST; /* whenever it has none */
+    c->s.final_at = offsetof(slot, words);
+    c->s.loans = &w.own[i].loan;
     w.own[i].loan.valid = w.own[i].valid;
     w.own[i].next = UINT64_MAX;
-    MODEL_CHECK(dlpi_subscriber_place(c, NULL) == DLP_OK);
+    if (is.inside)
+        is_inside(i);
+    else
+        MODEL_CHECK(dlpi_subscriber_place(c, NULL) == DLP_OK);
 }
 
 static uint64_t subscriber_knows(int i) {
     const dlp_subscriber *c = &w.own[i].c;
-    uint64_t seen[6] = {c->present, c->cursor,     c->admitted,
-                        c->index,   w.own[i].next, w.own[i].taken};
+    uint64_t seen[6] = {c->s.present, c->s.cursor,   c->s.admitted,
+                        c->s.index,   w.own[i].next, w.own[i].taken};
     return model_digest(seen, sizeof seen, 2);
 }
 
 static uint32_t subscriber_looks_at(int i) {
-    return model_bit(&dlpi_share_admit(share(), w.own[i].c.index)->present) |
+    return model_bit(&dlpi_share_admit(share(), w.own[i].c.s.index)->present) |
            model_bit(&w.ctl.tail) | model_bit(&w.ctl.end_of_input) | model_bit(&share()->over);
 }
 
@@ -280,7 +329,8 @@ static uint32_t subscriber_looks_at(int i) {
 static void reads(int i, dlp_batch *b) {
     slot *s = &w.slot[w.own[i].loan.slot];
     if (w.own[i].next == UINT64_MAX) w.own[i].next = b->sequence;
-    MODEL_CHECK(b->sequence == w.own[i].next || (w.own[i].c.behind && b->sequence > w.own[i].next));
+    MODEL_CHECK(b->sequence == w.own[i].next ||
+                (w.own[i].c.s.behind && b->sequence > w.own[i].next));
     MODEL_CHECK(b->count == 1);
     w.own[i].next = b->sequence + 1;
     w.own[i].taken++;
@@ -295,7 +345,7 @@ static void subscribes(int i, uint64_t leaves) {
     model_here(subscriber_knows(i));
     while (leaves == 0 || w.own[i].taken < leaves) {
         dlp_batch *b = NULL;
-        int rc = dlpi_subscriber_try(&w.own[i].c, &b);
+        int rc = w.own[i].c.s.ops->next(&w.own[i].c.s, &b);
         MODEL_CHECK(rc == DLP_OK || rc == DLP_EMPTY || rc == DLP_END);
         if (rc == DLP_END) break;
         if (rc == DLP_OK) {
@@ -305,9 +355,9 @@ static void subscribes(int i, uint64_t leaves) {
             model_poll(subscriber_knows(i), subscriber_looks_at(i));
         }
     }
-    if (w.own[i].next != UINT64_MAX && leaves == 0 && !w.own[i].c.behind)
+    if (w.own[i].next != UINT64_MAX && leaves == 0 && !w.own[i].c.s.behind)
         MODEL_CHECK(w.own[i].next == is.n);
-    dlpi_subscriber_leave(&w.own[i].c);
+    dlpi_subscriber_leave(&w.own[i].c.s);
     unlock(model.running); /* as closing the file does */
     model_here(subscriber_knows(i));
 }
@@ -325,7 +375,7 @@ static void successor(void) {
 }
 
 static void end(void) {
-    MODEL_CHECK(w.ctl.tail == is.n && share()->over == 1);
+    MODEL_CHECK(w.ctl.tail == is.n && (is.inside || share()->over == 1));
     MODEL_CHECK(!is.serve_only || w.ctl.base == is.n);
 }
 
@@ -366,6 +416,18 @@ static const trial trials[] = {
                 0, .n = 2, .leaves = 1, .places = 2),
     SUBSCRIBERS("two_slots__leaves__slots_go_round", 1, subscriber, scheduler, NULL, NULL, 0,
                 .n = 3, .slots = 2, .leaves = 1),
+    SUBSCRIBERS("inside__has_all", 0, subscriber, scheduler_of_outs, NULL, NULL, 0, .n = 3,
+                .inside = 1),
+    SUBSCRIBERS("inside__leaves__slots_are_used_again", 0, subscriber, scheduler_of_outs, NULL,
+                NULL, 0, .n = 3, .leaves = 1, .inside = 1),
+    SUBSCRIBERS("inside__keeps_the_newest__reads_or_misses", 1, subscriber, scheduler_of_outs, NULL,
+                NULL, 0, .n = 3, .behind = DLP_BEHIND_KEEP_NEWEST, .inside = 1),
+    SUBSCRIBERS("inside__drops_new_ones__reads_or_misses", 1, subscriber, scheduler_of_outs, NULL,
+                NULL, 0, .n = 3, .behind = DLP_BEHIND_DROP_NEW, .inside = 1),
+    SUBSCRIBERS("inside__two__each_has_its_own", 1, subscriber, other, scheduler_of_outs, NULL, 0,
+                .n = 2, .places = 2, .inside = 1),
+    SUBSCRIBERS("inside__one_leaves__other_has_all", 2, subscriber, other, scheduler_of_outs, NULL,
+                0, .n = 2, .slots = 2, .leaves = 1, .places = 2, .inside = 1),
     SUBSCRIBERS("one_of_two_dies__other_has_the_rest", 2, subscriber, successor, scheduler, other,
                 1, .n = 1, .places = 2),
 };
@@ -398,8 +460,8 @@ static int try_one(const trial *t, int loud) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const of[] = {"dlpi_credit", "dlpi_offer", "dlpi_share", "dlpi_subscriber",
-                                     NULL};
+    static const char *const of[] = {"dlpi_credit",     "dlpi_offer", "dlpi_share",
+                                     "dlpi_subscriber", "dlpi_outs",  NULL};
     static const trial_list all = {"model_subscribers",
                                    trials,
                                    TRIALS,

@@ -55,7 +55,8 @@ found_in() { # SRC FILE...
             "(stages|open)/(parts|found|expand|pack)[.]h|inputs/.*|source/part_files[.]h|order/.*")
         feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
         feature("subscribers", "serve_only|share_bytes|off_share|max_subscribers",
-            "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
+            "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm",
+            "(shm|share)/.*|stages/out[.]h")
         feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
             "call_clock_every|in_worker|asleep_most|all_inline|any_inline|untimed",
             "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",

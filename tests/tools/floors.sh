@@ -16,8 +16,8 @@ done
 
 awk '
 BEGIN {
-    n = split("api base queue,order pipe wait fail cells slot row work deliver flight,observe " \
-        "inputs stages build source,device report open shm,s3", level, " ")
+    n = split("api base queue,order pipe wait fail cells slot row work deliver " \
+        "flight,observe,share inputs stages build source,device report open shm,s3", level, " ")
     for (i = 1; i <= n; i++) {
         m = split(level[i], name, ",")
         for (k = 1; k <= m; k++) floor[name[k]] = i

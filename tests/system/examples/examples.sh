@@ -83,15 +83,17 @@ graph() {
     sed -n 's|, [1-9][0-9]* rows/s, checksum| |p' $dir/said
 }
 graph >$dir/whole
-[ "$(wc -l <$dir/whole)" -eq 6 ] || fail "graph says: $(cat $dir/said)"
-[ "$(grep -c '^---- ' $dir/said)" -eq 6 ] && [ "$(grep -c '^total  *= ' $dir/said)" -eq 6 ] ||
+[ "$(wc -l <$dir/whole)" -eq 7 ] || fail "graph says: $(cat $dir/said)"
+[ "$(grep -c '^---- ' $dir/said)" -eq 7 ] && [ "$(grep -c '^total  *= ' $dir/said)" -eq 7 ] ||
     fail "graph does not say all plans: $(cat $dir/said)"
 grep -q '^link read -> decode ' $dir/said || fail "graph has other links: $(cat $dir/said)"
+grep -q '^link read -> log ' $dir/said && grep -q '^shards: the log had [0-9]* batches' $dir/said ||
+    fail "graph has no log: $(cat $dir/said)"
 sum=$(sed -n 's/^economic: 2000 rows *//p' $dir/whole)
 [ "$(grep -Ec "^(economic|classic|speeds): 2000 rows +$sum" $dir/whole)" -eq 3 ] ||
     fail "graph, of the same rows: $(cat $dir/whole)"
 graph -q -w 0 -k 1 | cmp -s - $dir/whole || fail "graph without workers: $(cat $dir/said)"
-[ "$(wc -l <$dir/said)" -eq 6 ] || fail "graph -q says: $(cat $dir/said)"
+[ "$(wc -l <$dir/said)" -eq 8 ] || fail "graph -q says: $(cat $dir/said)"
 graph -w 3 filtered speeds >$dir/took
 { grep filtered $dir/whole; grep speeds $dir/whole; } | cmp -s - $dir/took ||
     fail "graph -w 3: $(cat $dir/took)"

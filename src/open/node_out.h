@@ -1,0 +1,61 @@
+#pragma once
+/* tests: system/core/outs, system/core/tables */
+#include "inputs/table.h"
+#include "open/open.h"
+/* ---- out: the last rows of a table ---- */
+
+/* The last row that is no out. */
+static const dlp_node *dlpi_outs_end(const dlpi_table *t) {
+    const dlp_node *node = t->nodes;
+    while (node + 1 < t->nodes + t->n && node[1].verb != DLP_OUT) node++;
+    return node;
+}
+
+/* The row that an out reads, or NULL. */
+static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node) {
+    if (node->from == NULL) return node - 1;
+    for (uint32_t i = 0; i < t->at; i++)
+        if (strcmp(t->nodes[i].name, node->from[0]) == 0) return &t->nodes[i];
+    return NULL;
+}
+
+/* The first out: dlp_pipe_next gives its batches, and it waits for all of them. */
+static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
+    const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
+    int rc =
+        dlpi_within(t->p, node->name, "queue.capacity", node->queue.capacity, 0, 256, "0..256");
+    if (rc != DLP_OK) return rc;
+    if (node->queue.full != DLP_FULL_WAIT)
+        return dlpi_bad(t->p, node->name, "queue.full",
+                        "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
+    if (asked != 0 && each != 0 && asked != each)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0, or as max_held of the pipe's desc",
+                        each);
+    if (each != 0) t->p->d.max_held = each;
+    return DLP_OK;
+}
+
+static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
+    const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;
+    const bool first = node == last + 1;
+    if (!t->batched) return dlpi_node_bad(t, node, "gives batches, so a batch node is before it");
+    if (t->at + 1 < t->n && node[1].verb != DLP_OUT)
+        return dlpi_node_bad(t, node, "has a row behind it that is no out; outs are the last rows");
+    if (reads != NULL && reads->verb == DLP_OUT)
+        return dlpi_node_bad(t, node, "stands behind an out; name the node that it reads in from");
+    if (reads != last && (reads != host || host == NULL || first))
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                           "node \"%s\" reads \"%.31s\"; %s out reads \"%s\"%s%s%s", node->name,
+                           node->from != NULL ? node->from[0] : "", first ? "the first" : "an",
+                           last->name, host && !first ? " or \"" : "",
+                           host && !first ? host->name : "", host && !first ? "\"" : "");
+    if (first) return dlpi_out_first(t, node);
+    if (reads == last && host != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                           "node \"%s\" reads the transfer, whose buffers are the first out's; "
+                           "read \"%s\", the batches before it",
+                           node->name, host->name);
+    if (t->ops->out == NULL) return dlpi_node_bad(t, node, "is a second out, and there is one");
+    return t->ops->out(t->p, &node->queue, reads == host);
+}
